@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from exporter.nccl.debug_log_rules import RULES, LogRule
+from exporter.nccl.debug_log_rules import RULES
 from exporter.nccl.decoding import printable
 from exporter.nccl.log_facts import Fact, LogEntry
+from exporter.nccl.log_rule import LogRule
 
 MAX_LINE = 16384
 """Bytes of a line; longer lines are skipped."""
@@ -28,7 +29,7 @@ _PROCESS = re.compile(r"([\w.\-]{0,255}):(\d{1,10})(?::\d{1,10})? \[(\d{1,4})\] 
 _TASK = re.compile(r"\[\d{1,4},(\d{1,7})\]<std(?:out|err)>|^(\d{1,7}): |^\[(\d{1,7})\] ", re.ASCII)
 _RANK = re.compile(r"\[rank(\d{1,7})\]:", re.ASCII)
 _STAMP = re.compile(
-    r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?|\[E(\d{3,4} \d\d:\d\d:\d\d(?:\.\d{1,9})?)", re.ASCII
+    r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?|\[[EF](\d{3,4} \d\d:\d\d:\d\d(?:\.\d{1,9})?)", re.ASCII
 )
 
 PREFIX_LENGTH = 400
@@ -63,8 +64,7 @@ def scan(data: bytes, stats: ScanStats) -> Iterator[LogEntry]:
 def parse_line(line: bytes) -> LogEntry | None:
     """Return the fact of one line; None where no rule matches. Raise nothing."""
     text = printable(line[:MAX_LINE].decode("utf-8", "replace").rstrip("\r\n"))
-    # Rules search the whole line, so a keyword that occurs twice is tried once. No keyword precedes the library's name.
-    for word in dict.fromkeys(_ANY.findall(text, max(text.find("CCL"), 0))):
+    for word in dict.fromkeys(_ANY.findall(text)):  # rules search the whole line, so a keyword is tried once
         for rule in _BY_WORD[word]:
             found = rule.pattern.search(text)
             fact = rule.build(found) if found else None

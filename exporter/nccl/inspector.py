@@ -6,11 +6,12 @@ Unknown keys are ignored, so that later versions and forks can be read. The vers
 differ in ways that it does not reflect.
 """
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from exporter.nccl.decoding import (
+    MAX_MICROSECONDS,
     MAX_RANKS,
     Count,
     Host,
@@ -30,6 +31,14 @@ KERNEL_TIMING = "kernel_gpu"
 """Timing source of times measured on the GPU; the others include host delays."""
 
 Kind = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+
+ExecutionTime: TypeAlias = PositiveMicroseconds | Annotated[float, msgspec.Meta(gt=0, le=MAX_MICROSECONDS)]
+"""Whole microseconds in all releases of NCCL; some forks write fractions, which are rounded."""
+
+
+def _round_time(record: "InspectorCollective | PointToPoint") -> None:
+    if isinstance(record.microseconds, float):
+        msgspec.structs.force_setattr(record, "microseconds", max(1, round(record.microseconds)))
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
@@ -96,10 +105,14 @@ class InspectorCollective(
     kind: Kind
     sequence: Count
     message_bytes: MessageBytes
-    microseconds: PositiveMicroseconds
+    microseconds: ExecutionTime
     timing_source: ShortText = ""
     algorithm: ShortText = ""
     protocol: ShortText = ""
+
+    def __post_init__(self) -> None:
+        """Round a fractional time."""
+        _round_time(self)
 
 
 class PointToPoint(
@@ -130,8 +143,12 @@ class PointToPoint(
     sequence: Count
     peer: Rank
     message_bytes: MessageBytes
-    microseconds: PositiveMicroseconds
+    microseconds: ExecutionTime
     timing_source: ShortText = ""
+
+    def __post_init__(self) -> None:
+        """Round a fractional time."""
+        _round_time(self)
 
 
 class DumpStats(msgspec.Struct, frozen=True, gc=False):

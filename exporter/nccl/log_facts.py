@@ -40,30 +40,15 @@ class Adapter(_Fact, frozen=True, gc=False):
 
 
 class Adapters(_Fact, frozen=True):
-    """NICs that the process uses, in order; empty means none.
-
-    Attributes:
-        adapters: The NIC ports.
-        relaxed_ordering: Whether PCI relaxed ordering is enabled.
-        control: Interface of the out-of-band connections; empty where absent.
-    """
+    """NICs that the process uses, in order; empty means none."""
 
     adapters: tuple[Adapter, ...]
-    relaxed_ordering: bool
-    control: str
 
 
 class NoAdapters(_Fact, frozen=True, gc=False):
     """No NIC is used: `no_device`, or `no_library` where libibverbs could not be opened."""
 
     why: Literal["no_device", "no_library"]
-
-
-class Interfaces(_Fact, frozen=True):
-    """Network interfaces used for TCP; `plugin` is Socket or FastSocket."""
-
-    plugin: str
-    interfaces: tuple[str, ...]
 
 
 class Network(_Fact, frozen=True, gc=False):
@@ -127,7 +112,7 @@ class GpuGdr(_Fact, frozen=True, gc=False):
 
     Attributes:
         enabled: Whether it is used.
-        gpu: busId of the GPU, unchanged.
+        gpu: busId or rank of the GPU, unchanged.
         index: NCCL's NIC index.
         distance: 0 to 9, near to far; the scale depends on the release.
         limit: Maximum distance at which it is used.
@@ -160,12 +145,6 @@ class NvlsSupport(_Fact, frozen=True, gc=False):
     gpu: int
 
 
-class CollnetPlugin(_Fact, frozen=True, gc=False):
-    """A CollNet plugin was loaded, such as SHARP."""
-
-    name: str
-
-
 class CommInit(_Fact, frozen=True, gc=False):
     """Initialisation of a communicator.
 
@@ -173,7 +152,6 @@ class CommInit(_Fact, frozen=True, gc=False):
         comm: Address in the process, which other lines refer to.
         rank: Rank in the communicator.
         n_ranks: Number of ranks.
-        cuda_dev: CUDA device number.
         nvml_dev: NVML device number; None in old releases.
         bus_id: PCI address of the GPU, such as "0000:c8:00.0"; empty where absent.
         comm_id: Hash of the communicator; empty in old releases.
@@ -183,7 +161,6 @@ class CommInit(_Fact, frozen=True, gc=False):
     comm: str
     rank: int
     n_ranks: int
-    cuda_dev: int | None
     nvml_dev: int | None
     bus_id: str
     comm_id: str
@@ -197,16 +174,6 @@ class CommShape(_Fact, frozen=True, gc=False):
     rank: int
     n_ranks: int
     n_nodes: int
-    local_ranks: int
-    local_rank: int
-
-
-class InitTime(_Fact, frozen=True, gc=False):
-    """Seconds that the initialisation of a communicator took."""
-
-    rank: int
-    n_ranks: int
-    seconds: float
 
 
 class AsyncEvent(_Fact, frozen=True, gc=False):
@@ -226,12 +193,10 @@ class AsyncEvent(_Fact, frozen=True, gc=False):
 
 
 class SpeedChange(_Fact, frozen=True, gc=False):
-    """A change of a port's speed in Mb/s; the new one is text ("unknown")."""
+    """A change of a port's speed."""
 
     device: str
     port: int | None
-    before_mbps: int
-    after_mbps: str
 
 
 class Completion(_Fact, frozen=True, gc=False):
@@ -277,15 +242,19 @@ class VerbsFailure(_Fact, frozen=True, gc=False):
 
 
 class Failover(_Fact, frozen=True, gc=False):
-    """A NIC failed and NCCL failed over to the others, with less bandwidth; this is logged once.
+    """A NIC of a connection failed, and NCCL failed over to the others, with less bandwidth.
 
     Attributes:
-        adapter: NCCL's NIC index.
-        recovering: Whether NCCL will try to recover it.
+        adapter: Index of the NIC in the connection.
     """
 
     adapter: int
-    recovering: bool
+
+
+class RecoveryFailure(_Fact, frozen=True, gc=False):
+    """NCCL could not recover a failed NIC, and no longer tries."""
+
+    adapter: int
 
 
 class Recovered(_Fact, frozen=True, gc=False):
@@ -347,32 +316,53 @@ class Paths(_Fact, frozen=True):
     adapters: tuple[PathToAdapter, ...]
 
 
+class SocketFailure(_Fact, frozen=True, gc=False):
+    """A failed operation of a TCP connection.
+
+    Attributes:
+        operation: connect, accept, receive, send, poll, create, listen, resolve (of a name), or interface (there is
+            none, or none that reaches the peer).
+        peer: Address of the peer, without port; empty where absent.
+        error: "No route to host" …; empty where absent.
+        number: Its errno; None where it is neither printed nor known.
+        retried: Whether NCCL tries again.
+    """
+
+    operation: str
+    peer: str
+    error: str
+    number: int | None
+    retried: bool
+
+
+class LibfabricFailure(_Fact, frozen=True, gc=False):
+    """A request or call of libfabric that failed, from aws-ofi-nccl.
+
+    Attributes:
+        operation: send, receive, write, read, flush, connect or request (another one) for a request that completed with
+            an error; post, completion_queue, memory, connect or setup for a call that failed.
+        code: Error of libfabric: errno, or 256 and above for its own; None where absent.
+        error: Text of the provider, which may contain addresses; empty where absent.
+        peer: EFA address of the peer; empty where absent.
+    """
+
+    operation: str
+    code: int | None
+    error: str
+    peer: str
+
+
 class PeerClosed(_Fact, frozen=True, gc=False):
     """A TCP connection closed by the peer, whose log has the reason; the address is empty up to 2.9."""
 
     peer: str
 
 
-class RasListening(_Fact, frozen=True, gc=False):
-    """The address of this process's RAS listener."""
-
-    address: str
-    port: int
-
-
-class Tuning(_Fact, frozen=True, gc=False):
-    """The algorithm and protocol of an operation: names, or numbers in old releases."""
-
-    operation: str
-    size: int
-    algorithm: str
-    protocol: str
-
-
 class WatchdogTimeout(_Fact, frozen=True, gc=False):
-    """A collective that PyTorch's watchdog timed out.
+    """A collective that PyTorch's watchdog timed out; the same line is printed several times.
 
     Attributes:
+        process: Rank of the process in the job; None where the line does not begin with it.
         rank: Rank in the process group; None where absent.
         sequence: Sequence number in the process group; None in old releases of PyTorch.
         operation: ALLREDUCE …, unchanged.
@@ -380,6 +370,7 @@ class WatchdogTimeout(_Fact, frozen=True, gc=False):
         elements: Input elements of the rank; None up to PyTorch 2.0, and where the operation has none.
     """
 
+    process: int | None
     rank: int | None
     sequence: int | None
     operation: str
@@ -387,27 +378,26 @@ class WatchdogTimeout(_Fact, frozen=True, gc=False):
     elements: int | None
 
 
-class WatchdogStatus(_Fact, frozen=True, gc=False):
-    """Progress of a rank when the watchdog timed out; the rank that enqueued least is the suspect.
+class WatchdogStall(_Fact, frozen=True, gc=False):
+    """PyTorch's watchdog itself made no progress, as a call of NCCL or CUDA does not return.
 
     Attributes:
+        process: Rank of the process in the job; None where the line does not begin with it.
         rank: Rank in the process group; None where absent.
         group: Description of the process group; empty where absent.
-        last_enqueued: Sequence number in the process group.
-        last_completed: Likewise.
+        seconds: For how long.
     """
 
+    process: int | None
     rank: int | None
     group: str
-    last_enqueued: int
-    last_completed: int
+    seconds: int
 
 
 Fact = (
     Version
     | Adapters
     | NoAdapters
-    | Interfaces
     | Network
     | Channel
     | RingSummary
@@ -416,26 +406,25 @@ Fact = (
     | ChannelCounts
     | NvlsTree
     | NvlsSupport
-    | CollnetPlugin
     | CommInit
     | CommShape
-    | InitTime
     | AsyncEvent
     | SpeedChange
     | Completion
     | VerbsFailure
     | Failover
+    | RecoveryFailure
     | Recovered
     | FatalError
     | Setting
     | Provider
     | Ece
     | Paths
+    | SocketFailure
+    | LibfabricFailure
     | PeerClosed
-    | RasListening
-    | Tuning
     | WatchdogTimeout
-    | WatchdogStatus
+    | WatchdogStall
 )
 
 

@@ -6,14 +6,14 @@ the JSON are kept: the environment is complete and contains secrets.
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import msgspec
 
 from exporter.core.collectives import OTHER, known_kind
+from exporter.nccl.benchmark import BenchmarkRun, Measurement, Row
 from exporter.nccl.decoding import (
     MAX_BANDWIDTH,
     MAX_BYTES,
@@ -31,83 +31,6 @@ MAX_LINE = 4096
 
 MAX_JSON = 64 << 20
 """Bytes of a JSON file, which may contain the time of every iteration."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One half of a row: in place or out of place.
-
-    Attributes:
-        seconds: Time of one operation.
-        algorithm_bandwidth: Bytes per second.
-        bus_bandwidth: Bytes per second.
-        wrong: Number of wrong elements; None where unchecked, or printed as a rounding error.
-    """
-
-    seconds: float
-    algorithm_bandwidth: float
-    bus_bandwidth: float
-    wrong: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One message size.
-
-    Attributes:
-        size: Bytes as nccl-tests counts them; may be 0.
-        count: Elements.
-        type: Data type.
-        redop: sum …; empty where the table has no such column.
-        out_of_place: Out-of-place result; None where absent.
-        in_place: In-place result; None where absent.
-    """
-
-    size: int
-    count: int
-    type: str
-    redop: str
-    out_of_place: Measurement | None
-    in_place: Measurement | None
-
-
-@dataclass(slots=True)
-class BenchmarkRun:
-    """One run of a test.
-
-    Attributes:
-        collective: One of `collectives.KINDS`; None where the output does not name it.
-        nccl_version: "2.23.4"; empty where absent.
-        ranks: Listed ranks with the number of occurrences; more than one means independent runs.
-        hosts: Listed hosts.
-        rows: Message sizes.
-        out_of_bounds: Wrong values over all sizes; None where absent.
-        average_bus_bandwidth: Bytes per second over all sizes, small ones included; None where absent.
-        failures: Lines that report a failed test.
-        foreign_column: Whether a column was added before the sizes: rows are then of different runs.
-        bad_rows: Rows that could not be parsed.
-    """
-
-    collective: str | None = None
-    nccl_version: str = ""
-    ranks: Counter[int] = field(default_factory=Counter)
-    hosts: set[str] = field(default_factory=set)
-    rows: list[Row] = field(default_factory=list)
-    out_of_bounds: int | None = None
-    average_bus_bandwidth: float | None = None
-    failures: list[str] = field(default_factory=list)
-    foreign_column: bool = False
-    bad_rows: int = 0
-
-    @property
-    def n_ranks(self) -> int | None:
-        """Number of ranks; None where ranks are not listed."""
-        return max(self.ranks) + 1 if self.ranks else None
-
-    @property
-    def n_nodes(self) -> int | None:
-        """Number of hosts; None where not every rank is listed."""
-        return len(self.hosts) if self.ranks and len(self.ranks) == self.n_ranks else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +52,22 @@ _TAG = re.compile(r"\[\d{1,6}\]|\[\d{1,6},\d{1,6}\](?:<\w{1,16}>:?)?")
 _LABEL = re.compile(r"^\s*(?:\d{1,7}: |\d{4}-\d\d-\d\d\S{0,32} )")
 _DEVICE = re.compile(r"# *Rank +(\d{1,7}) +(?:Group +\d{1,7} +)?Pid +\d{1,10} +on +(\S{1,255}) +device +\d{1,4} ")
 _NAME = re.compile(r"# Collective test (?:starting|concluded): (\w{1,40}?)(?:_perf)?\s*$")
-_LIBRARY = re.compile(r"nccl-library=(\d{4,6})")
-_VERSION = re.compile(r"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})")
+_LIBRARY = re.compile(r"\b[nr]ccl-library=(\d{4,6})")
+_VERSION = re.compile(r"[NR]CCL version (?:: )?(\d{1,3}\.\d{1,3}\.\d{1,3})")
 _BOUNDS = re.compile(r"# Out of bounds values +: +(\d{1,12}) ")
 _AVERAGE = re.compile(r"# Avg bus bandwidth +: +(\S{1,32})")
 _FAILURE = re.compile(r"Test NCCL failure|: Test failure |Test CUDA failure")
 _STAMP = re.compile(r"(?: +\d{4}-\d\d-\d\d +\d\d:\d\d:\d\d)\s*$")
 _REDOP = re.compile(r"[a-z]{3,12}")
+
+_START = re.compile(rb"# (?:nccl|rccl)-tests version |# Collective test starting: |nThread +\d+ +nGpus +\d+ ")
+"""Lines before the ranks of a run: all of them in current releases, the last one alone in old ones."""
+
+_RESULT = re.compile(
+    rb"(?:\A|[\s>\]])\d{1,18} +\d{1,18} +[a-z]\w{1,15} "
+    rb"|# Out of bounds values|# Avg bus bandwidth|Test NCCL failure|: Test failure |Test CUDA failure"
+)
+"""Lines after which a line of _START begins another run: rows of a table, and what ends one."""
 
 _PER_SIDE = MappingProxyType({8: 4, 16: 8, 4: 4})
 """Columns of one half by the number of numeric columns: time, two bandwidths, wrong elements; with -I four more.
@@ -144,8 +76,29 @@ Replayed traces are measured in place only.
 """
 
 
+def parse_runs(data: bytes) -> list[BenchmarkRun]:
+    """Parse the outputs of one or several runs that were written one after the other into a file.
+
+    Raises:
+        FormatError: As by `parse_text`.
+    """
+    if len(data) > MAX_TEXT:
+        raise FormatError("too_large", f"{len(data)} bytes; at most {MAX_TEXT} are read")
+    starts, place, ended = [0], 0, False
+    for line in data.splitlines(keepends=True):
+        if len(line) > MAX_LINE:
+            pass
+        elif ended and _START.search(line):
+            starts.append(place)
+            ended = False
+        elif not ended:
+            ended = _RESULT.search(line) is not None
+        place += len(line)
+    return [parse_text(data[start:end]) for start, end in zip(starts, [*starts[1:], len(data)], strict=True)]
+
+
 def parse_text(data: bytes) -> BenchmarkRun:
-    """Parse an output; lines that are not of the test are skipped.
+    """Parse the output of one run; lines that are not of the test are skipped.
 
     Raises:
         FormatError: It is too large, or of another program: nccom-test (Trainium), the JSON of Meta's fork.
@@ -182,8 +135,7 @@ def _fact(run: BenchmarkRun, line: str) -> None:
     elif found := _NAME.search(line):
         run.collective = _collective(found[1])
     elif found := _LIBRARY.search(line):
-        number = int(found[1])
-        run.nccl_version = f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
+        run.nccl_version = _version(int(found[1]))
     elif found := _VERSION.search(line):
         run.nccl_version = found[1]
     elif found := _BOUNDS.search(line):
@@ -192,6 +144,12 @@ def _fact(run: BenchmarkRun, line: str) -> None:
         run.average_bus_bandwidth = _bandwidth(found[1])
     elif _FAILURE.search(line) and len(run.failures) < 100:
         run.failures.append(printable(line.strip()[:200]))
+
+
+def _version(number: int) -> str:
+    """Return the text of NCCL_VERSION_CODE: 2804 is 2.8.4, and 22304 is 2.23.4."""
+    major = 1000 if number < 10_000 else 10_000
+    return f"{number // major}.{number % major // 100}.{number % 100}"
 
 
 def _collective(name: str) -> str | None:
@@ -314,8 +272,7 @@ def parse_json(data: bytes) -> BenchmarkRun:
     document = decode(_document, data, MAX_JSON)
     run = BenchmarkRun(out_of_bounds=document.out_of_bounds.count)
     if 0 < document.nccl_version < 1_000_000:
-        number = document.nccl_version
-        run.nccl_version = f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
+        run.nccl_version = _version(document.nccl_version)
     if document.args:
         run.collective = _collective(document.args[0].rsplit("/", 1)[-1][:64])
     for device in document.config.devices:
@@ -359,13 +316,15 @@ def baseline(runs: Iterable[BenchmarkRun], collective: str | None = None) -> dic
         collective: Collective of runs whose output does not name it.
 
     Raises:
-        FormatError: A run is not usable as a baseline (`refused`); the text contains the reason.
+        FormatError: A run is not usable as a baseline (`refused`); the text contains the reason, and which one it is of
+            several.
     """
     best: dict[tuple[str, int], Baseline] = {}
-    for run in runs:
+    runs = list(runs)
+    for number, run in enumerate(runs, 1):
         kind = run.collective or (known_kind(collective) if collective else OTHER)
         if reason := rejection_reason(run, kind):
-            raise FormatError("refused", reason)
+            raise FormatError("refused", reason if len(runs) == 1 else f"run {number} of {len(runs)}: {reason}")
         for row in run.rows:
             measure = row.out_of_place or row.in_place
             if row.size and measure is not None and measure.bus_bandwidth:
@@ -378,7 +337,10 @@ def baseline(runs: Iterable[BenchmarkRun], collective: str | None = None) -> dic
 def rejection_reason(run: BenchmarkRun, kind: str) -> str | None:
     """Return why a run is not usable as a baseline; None if it is."""
     checks = (
-        (any(times > 1 for times in run.ranks.values()), "ranks are listed twice: built without MPI, each ran alone"),
+        (
+            any(times > 1 for times in run.ranks.values()),
+            "ranks are listed twice: runs are mixed, as of a build without MPI",
+        ),
         (run.n_ranks == 1, "one rank alone: no data crossed the network"),
         (bool(run.failures), f"the test failed: {run.failures[:1]}"),
         (bool(run.out_of_bounds), f"{run.out_of_bounds} values were wrong"),
@@ -387,8 +349,16 @@ def rejection_reason(run: BenchmarkRun, kind: str) -> str | None:
         (not run.rows, "no row with a size"),
         (not any(_busy(row) for row in run.rows), "no bus bandwidth above 0, as with one rank alone"),
         (kind == OTHER, "the output does not name the collective; specify it"),
+        (
+            kind in _REDUCING and any(row.redop == "none" for row in run.rows),
+            f"the rows are not of {kind}: no reduction",
+        ),
     )
     return next((text for wrong, text in checks if wrong), None)
+
+
+_REDUCING = frozenset({"AllReduce", "ReduceScatter", "Reduce"})
+"""Collectives whose rows name a reduction; those of others have `none`, or no such column."""
 
 
 def _wrong(row: Row) -> bool:

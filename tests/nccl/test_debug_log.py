@@ -12,7 +12,6 @@ from exporter.nccl.log_facts import (
     AsyncEvent,
     Channel,
     ChannelCounts,
-    CollnetPlugin,
     CommInit,
     CommShape,
     Completion,
@@ -20,8 +19,6 @@ from exporter.nccl.log_facts import (
     Failover,
     FatalError,
     GpuGdr,
-    InitTime,
-    Interfaces,
     LogEntry,
     Network,
     NoAdapters,
@@ -31,17 +28,15 @@ from exporter.nccl.log_facts import (
     PathToAdapter,
     PeerClosed,
     Provider,
-    RasListening,
     Recovered,
     RingSummary,
     Setting,
     SpeedChange,
-    Tuning,
     VerbsFailure,
     Version,
-    WatchdogStatus,
     WatchdogTimeout,
 )
+from tests.nccl.network_failures import FAILURES
 
 INFO = "h1:10:11 [2] NCCL INFO "
 WARN = "h1:10:11 [2] transport/net_ib.cc:93 NCCL WARN "
@@ -56,11 +51,11 @@ EXAMPLES = [
     # adapters
     (
         INFO + "NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:10.0.0.1<0>",
-        Adapters((Adapter(0, "mlx5_0", 1, "IB"),), False, "ib0"),
+        Adapters((Adapter(0, "mlx5_0", 1, "IB"),)),
     ),
     (
         INFO + "NET/IB : Using [0]mlx5_1:1/IB [1]mlx5_2:2/RoCE [RO]; OOB eth0:10.0.0.1<0>",
-        Adapters((Adapter(0, "mlx5_1", 1, "IB"), Adapter(1, "mlx5_2", 2, "RoCE")), True, "eth0"),
+        Adapters((Adapter(0, "mlx5_1", 1, "IB"), Adapter(1, "mlx5_2", 2, "RoCE"))),
     ),
     (
         INFO
@@ -75,23 +70,19 @@ EXAMPLES = [
                 Adapter(1, "mlx5_2", 1, "IB"),
                 Adapter(1, "mlx5_3", 1, "IB"),
             ),
-            True,
-            "a",
         ),
     ),
     (
         INFO + "NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB} [2]mlx5_2:1/IB [RO]; OOB a:1<0>",
-        Adapters(
-            (Adapter(0, "mlx5_0", 1, "IB"), Adapter(0, "mlx5_1", 1, "IB"), Adapter(1, "mlx5_2", 1, "IB")), True, "a"
-        ),
+        Adapters((Adapter(0, "mlx5_0", 1, "IB"), Adapter(0, "mlx5_1", 1, "IB"), Adapter(1, "mlx5_2", 1, "IB"))),
     ),
     (
         INFO + "NET/IB : Using [0]mlx5_0:1/IB/SHARP [RO]; OOB ibp25s0:10.0.0.1<0>",
-        Adapters((Adapter(0, "mlx5_0", 1, "IB", True),), True, "ibp25s0"),
+        Adapters((Adapter(0, "mlx5_0", 1, "IB", True),)),
     ),
     (
         INFO + "NET/IB : Using [0]mlx5_0:1:3:1/IB [1]mlx5_1:1:4/IB [RO]; OOB bond0:10.0.0.1<0>",
-        Adapters((Adapter(0, "mlx5_0", 1, "IB"), Adapter(1, "mlx5_1", 1, "IB")), True, "bond0"),
+        Adapters((Adapter(0, "mlx5_0", 1, "IB"), Adapter(1, "mlx5_1", 1, "IB"))),
     ),
     (
         INFO
@@ -106,20 +97,13 @@ EXAMPLES = [
                 Adapter(2, "ibP111p0s0", 1, "IB"),
                 Adapter(3, "mlx5_bond_0", 1, "RoCE"),
             ),
-            True,
-            "e",
         ),
     ),
-    (INFO + "NET/IB : Using [RO]; OOB eth0:10.0.0.1<0>", Adapters((), True, "eth0")),
+    (INFO + "NET/IB : Using [RO]; OOB eth0:10.0.0.1<0>", Adapters(())),
     (INFO + "NET/IB : No device found.", NoAdapters("no_device")),
     (INFO + "Failed to open libibverbs.so[.1]", NoAdapters("no_library")),
     ("h1:10:11 [2] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]", NoAdapters("no_library")),
     # networks
-    (
-        INFO + "NET/Socket : Using [0]eth0:10.0.0.1<0> [1]virbr0:192.168.122.1<0>",
-        Interfaces("Socket", ("eth0", "virbr0")),
-    ),
-    ("NCCL INFO NET/FastSocket : Using [0]ens1:10.0.0.1<0>", Interfaces("FastSocket", ("ens1",))),
     (INFO + "Using network IB", Network("IB")),
     (INFO + "Using network IBext_v8", Network("IBext_v8")),
     (INFO + "Using network AWS Libfabric", Network("AWS Libfabric")),
@@ -216,14 +200,32 @@ EXAMPLES = [
         ChannelCounts(16, 0, 16, 24),
     ),
     (INFO + "2 coll channels, 2 p2p channels, 2 p2p channels per peer", ChannelCounts(2, None, None, 2)),
+    # v2.4.8-1 (src/transport/net.cc, net_ib.cc) names the GPU by its CUDA and NVML device
+    (
+        INFO + "NET/IB : GPU Direct RDMA Disabled for GPU 0[3] / HCA 1 (distance 4 >= 2)",
+        GpuGdr(False, "0", 1, 4, 2),
+    ),
+    (
+        INFO + "NET/IB : GPU Direct RDMA Disabled for GPU 0[3] / HCA 1 'mlx5_0' (no module or not supported by GPU)",
+        AdapterGdr(False, 1, "mlx5_0"),
+    ),
+    # v2.29.2-1 to v2.29.7-1 (src/graph/paths.cc)
+    (
+        INFO + "GPU Direct RDMA Enabled for GPU/0-581632 (rank 3) - NET/0-2 (distance 4 <= 5, read 1, mode Default)",
+        GpuGdr(True, "0-581632", 2, 4, 5),
+    ),
+    (
+        INFO
+        + "GPU Direct RDMA Disabled for GPU/0-581632 (rank 3) - NET/0-2 ( using PXN via GPU/0-4096, distance 8 > 5)",
+        GpuGdr(False, "0-581632", 2, 8, 5),
+    ),
     (INFO + "Connected NVLS tree", NvlsTree()),
     (INFO + "NVLS multicast support is available on dev 3", NvlsSupport(True, 3)),
     (INFO + "NVLS multicast support is not available on dev 0", NvlsSupport(False, 0)),
-    (INFO + "NET/Plugin: Loaded collnet plugin SHARP (v6)", CollnetPlugin("SHARP")),
     # communicators
     (
         INFO + "comm 0x8e0 rank 36 nranks 64 cudaDev 4 busId 9b000",
-        CommInit("0x8e0", 36, 64, 4, None, "0000:9b:00.0", "", ""),
+        CommInit("0x8e0", 36, 64, None, "0000:9b:00.0", "", ""),
     ),
     (
         INFO
@@ -231,7 +233,7 @@ EXAMPLES = [
             "ncclCommInitRank comm 0x8ec0ac0 rank 6 nranks 16 cudaDev 6 nvmlDev 5 busId c8000 commId "
             "0x49bb - Init COMPLETE"
         ),
-        CommInit("0x8ec0ac0", 6, 16, 6, 5, "0000:c8:00.0", "0x49bb", "COMPLETE"),
+        CommInit("0x8ec0ac0", 6, 16, 5, "0000:c8:00.0", "0x49bb", "COMPLETE"),
     ),
     (
         INFO
@@ -239,11 +241,20 @@ EXAMPLES = [
             "[Rank 6] ncclCommInitRankConfig comm 0x8 rank 6 nranks 16 cudaDev 6 nvmlDev 6 busId "
             "435e00000 commId 0x4 - Init START"
         ),
-        CommInit("0x8", 6, 16, 6, 6, "435e:00:00.0", "0x4", "START"),
+        CommInit("0x8", 6, 16, 6, "435e:00:00.0", "0x4", "START"),
     ),
-    (INFO + "comm 0x8 rank 6 nRanks 16 nNodes 2 localRanks 8 localRank 6 MNNVL 0", CommShape("0x8", 6, 16, 2, 8, 6)),
-    (INFO + "Init timings: rank 2 nranks 16 total 1.08 (kernels 0.51, bootstrap 0.22)", InitTime(2, 16, 1.08)),
-    (INFO + "Init timings - ncclCommInitRank: rank 2 nranks 16 total 2.50 (kernels 0.51)", InitTime(2, 16, 2.5)),
+    # v2.24.3-1 and v2.21.5-1 (src/init.cc), of a communicator that was split
+    (
+        INFO + "ncclCommSplit comm 0x55 rank 1 nranks 8 cudaDev 0 nvmlDev 0 busId 18000 parent 0x77 splitCount 2 "
+        "color -1183750341 key 0- Init START",
+        CommInit("0x55", 1, 8, 0, "0000:18:00.0", "", "START"),
+    ),
+    (
+        INFO + "ncclCommSplit comm 0x55 rank 1 nranks 8 cudaDev 0 nvmlDev 0 busId 18000 parent 0x77 color 3 key 0 "
+        "commId 0x99 - Init COMPLETE",
+        CommInit("0x55", 1, 8, 0, "0000:18:00.0", "0x99", "COMPLETE"),
+    ),
+    (INFO + "comm 0x8 rank 6 nRanks 16 nNodes 2 localRanks 8 localRank 6 MNNVL 0", CommShape("0x8", 6, 16, 2)),
     # events of adapters
     (WARN + "NET/IB : Got async event : port error", AsyncEvent("", None, "port error", None)),
     (WARN + "NET/IB : mlx5_0:1 Got async event : port error", AsyncEvent("mlx5_0", 1, "port error", None)),
@@ -276,7 +287,7 @@ EXAMPLES = [
     (WARN + "NET/IB : mlx5_0:1 unknown event type (18)", AsyncEvent("mlx5_0", 1, "GID table changed", False)),
     (WARN + "NET/IB : mlx5_0:1 unknown event type (19)", AsyncEvent("mlx5_0", 1, "unknown event type (19)", False)),
     (WARN + "communicator encountered a fatal error (detected in ncclIbTest)", FatalError("ncclIbTest")),
-    (INFO + "NET/IB : mlx5_0:1 speed change detected: 400000 -> N/A Mbps", SpeedChange("mlx5_0", 1, 400000, "N/A")),
+    (INFO + "NET/IB : mlx5_0:1 speed change detected: 400000 -> N/A Mbps", SpeedChange("mlx5_0", 1)),
     (
         WARN + "NET/IB : mlx5_3:1 Got non-fatal async event: port error(10)",
         AsyncEvent("mlx5_3", 1, "port error(10)", False),
@@ -288,7 +299,7 @@ EXAMPLES = [
     (INFO + "NET/IB : mlx5_2:1 GID table changed", AsyncEvent("mlx5_2", 1, "GID table changed", False)),
     (
         INFO + "NET/IB : mlx5_2:1 Port speed change detected: 400000 -> 200000 Mbps",
-        SpeedChange("mlx5_2", 1, 400000, "200000"),
+        SpeedChange("mlx5_2", 1),
     ),
     # transfers; v2.8.4-1 has no peer
     (WARN + "NET/IB : Got completion with error 12, opcode 1, len 0, vendor err 129", Completion(12, 129, "", "", "")),
@@ -340,9 +351,9 @@ EXAMPLES = [
     (WARN + "ibv_reg_mr 0x7f00 4096 failed", VerbsFailure("ibv_reg_mr", "", "", None, ())),
     (
         WARN + "NET/IB: Device 1 marked as failed. Initiating recovery? No (send comm=0x7f)",
-        Failover(1, False),
+        Failover(1),
     ),
-    (WARN + "NET/IB: Device 0 marked as failed. Initiating recovery? Yes (recv comm=0x7f)", Failover(0, True)),
+    (WARN + "NET/IB: Device 0 marked as failed. Initiating recovery? Yes (recv comm=0x7f)", Failover(0)),
     (WARN + "NET/IB: Device 1 has been recovered (send comm=0x7f)", Recovered(1)),
     (WARN + "The error is fatal (no devices left). Cannot continue.", FatalError("no devices left")),
     # the rest
@@ -356,18 +367,17 @@ EXAMPLES = [
         + "GPU/8F000 :GPU/16000 (2/264.000000/NVL) CPU/1 (3/24.000000/PHB) NET/0 (7/9.500000/SYS) NET/4 (4/24.0/PXB)",
         Paths("GPU/8F000", (PathToAdapter(0, 7, 9.5e9, "SYS"), PathToAdapter(4, 4, 24e9, "PXB"))),
     ),
+    # v2.23.4-1 (src/graph/paths.cc): IDs with those of systems
+    (
+        INFO + "GPU/0-8f000 :GPU/0-16000 (2/264.0/NVL) CPU/0-0 (3/24.0/PHB) NET/0-0 (7/9.5/SYS) NET/0-a (4/24.0/PXB)",
+        Paths("GPU/0-8f000", (PathToAdapter(0, 7, 9.5e9, "SYS"), PathToAdapter(10, 4, 24e9, "PXB"))),
+    ),
     (
         "h1:9:9 [3] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n2.ib<53735>",
         PeerClosed("n2.ib"),
     ),
     # v2.9.9-1 (src/include/socket.h) has no address
     ("h1:9:9 [3] include/socket.h:403 NCCL WARN Net : Connection closed by remote peer", PeerClosed("")),
-    (INFO + "RAS client listening socket at ::1<28028>", RasListening("::1", 28028)),
-    (
-        INFO + "AllReduce: 1048576 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..7}",
-        Tuning("AllReduce", 1048576, "RING", "SIMPLE"),
-    ),
-    (INFO + "AllReduce: 4 Bytes -> Algo 1 proto 0 time 5.3", Tuning("AllReduce", 4, "1", "0")),
     # PyTorch
     (
         (
@@ -376,7 +386,7 @@ EXAMPLES = [
             "WorkNCCL(SeqNum=2398459, OpType=ALLREDUCE, NumelIn=8652160, NumelOut=8652160, Timeout(ms)=1800000) "
             "ran for 1800068 milliseconds before timing out."
         ),
-        WatchdogTimeout(118, 2398459, "ALLREDUCE", 1800.068, 8652160),
+        WatchdogTimeout(118, 118, 2398459, "ALLREDUCE", 1800.068, 8652160),
     ),
     (
         (
@@ -384,14 +394,14 @@ EXAMPLES = [
             "WorkNCCL(SeqNum=96120, OpType=BROADCAST, Timeout(ms)=1800000) ran for 1800555 milliseconds "
             "before timing out."
         ),
-        WatchdogTimeout(0, 96120, "BROADCAST", 1800.555, None),
+        WatchdogTimeout(None, 0, 96120, "BROADCAST", 1800.555, None),
     ),
     (  # an old release of PyTorch, at ProcessGroupNCCL.cpp:587
         (
             "[E ProcessGroupNCCL.cpp:587] [Rank 3] Watchdog caught collective operation timeout: "
             "WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1806986 milliseconds before timing out."
         ),
-        WatchdogTimeout(3, None, "ALLREDUCE", 1806.986, None),
+        WatchdogTimeout(None, 3, None, "ALLREDUCE", 1806.986, None),
     ),
     (  # -1 as an unsigned number
         (
@@ -399,23 +409,7 @@ EXAMPLES = [
             "timeout: WorkNCCL(SeqNum=808, OpType=COALESCED, NumelIn=18446744073709551615, "
             "NumelOut=18446744073709551615, Timeout(ms)=600000) ran for 600020 milliseconds before timing out."
         ),
-        WatchdogTimeout(1, 808, "COALESCED", 600.02, None),
-    ),
-    (
-        (
-            "[rank1]:[E603 17:48:01.0 ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank "
-            "118]  failure detected by "
-            "watchdog at work sequence id: 7 PG status: last enqueued work: 2398578, last completed work: 2398458"
-        ),
-        WatchdogStatus(118, "default_pg", 2398578, 2398458),
-    ),
-    (
-        (
-            "[rank0]:[E ProcessGroupNCCL.cpp:1537] [PG 1 Rank 0] Timeout at NCCL work: 1580, last "
-            "enqueued NCCL work: 1582, "
-            "last completed NCCL work: 1579."
-        ),
-        WatchdogStatus(0, "", 1582, 1579),
+        WatchdogTimeout(1, 1, 808, "COALESCED", 600.02, None),
     ),
 ]
 
@@ -428,7 +422,7 @@ def test_examples_of_log_lines(line, fact):
 
 
 def test_every_rule_has_an_example():
-    lines = [line for line, _ in EXAMPLES]
+    lines = [line for line, _ in EXAMPLES] + [line for _, line, _ in FAILURES]
     idle = [
         rule.word + " " + rule.pattern.pattern
         for rule in RULES
@@ -491,6 +485,9 @@ def test_properties_of_facts():
         INFO + "WANDB_API_KEY set by environment to hunter2.",
         INFO + "NCCL_CONF_SECRET set by environment to hunter2.",
         INFO + "comm 0x8 rank 16 nranks 16 cudaDev 0",
+        # v2.22.3-1 (src/init.cc): the end of a communicator
+        INFO + "comm 0x8 rank 6 nranks 16 cudaDev 6 busId c8000 - Destroy COMPLETE",
+        INFO + "comm 0x8 rank 6 nranks 16 cudaDev 6 busId c8000 - Abort COMPLETE",
         INFO + "Channel 00/04 :    0   1",
         "Got completion from peer",
         "",

@@ -77,6 +77,16 @@ def test_keys_of_forks_are_ignored():
     assert line.collective == InspectorCollective("AllReduce", 1, 4096, 70, "kernel_gpu")
 
 
+@pytest.mark.parametrize(("written", "read"), [(61974.4, 61974), (100.5001, 101), (0.2, 1), (7.0, 7)])
+def test_fractional_time_is_rounded_and_costs_no_line(written, read):
+    for part, kind in (("coll", "AllReduce"), ("p2p", "Send")):
+        record = {part: kind, f"{part}_sn": 7, f"{part}_msg_size_bytes": 1024, f"{part}_exec_time_us": written}
+        record |= {"p2p_peer": 1} if part == "p2p" else {}
+        line = parse_line(json.dumps({"header": GOOD["header"], f"{part}_perf": record}).encode())
+        one = line.collective or line.point_to_point
+        assert (one.microseconds, type(one.microseconds), one.sequence, line.header.id) == (read, int, 7, "0xab")
+
+
 GOOD = {
     "metadata": {"hostname": "n1"},
     "header": {"id": "0xab", "rank": 1, "n_ranks": 4, "nnodes": 2},
@@ -101,7 +111,6 @@ GOOD = {
         ("header", {"id": "x" * 65}),
         ("coll_perf", {"coll_exec_time_us": 0}),
         ("coll_perf", {"coll_exec_time_us": -5}),
-        ("coll_perf", {"coll_exec_time_us": 1.5}),
         ("coll_perf", {"coll_exec_time_us": 86_400_000_001}),
         ("coll_perf", {"coll_sn": -1}),
         ("coll_perf", {"coll_sn": 10**400}),

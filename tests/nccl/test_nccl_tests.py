@@ -6,15 +6,14 @@ from collections import Counter
 import pytest
 
 from exporter.nccl import nccl_tests
+from exporter.nccl.benchmark import BenchmarkRun, Measurement, Row
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.nccl_tests import (
     MAX_TEXT,
     Baseline,
-    BenchmarkRun,
-    Measurement,
-    Row,
     baseline,
     parse_json,
+    parse_runs,
     parse_text,
     rejection_reason,
 )
@@ -93,6 +92,91 @@ def test_replayed_trace_is_measured_in_place_only():
     assert row.out_of_place is None
     close(row.in_place, 100.0, 10.49, 15.73, 0)
     assert baseline([run], "AllReduce")["AllReduce", 1048576].bus_bandwidth == pytest.approx(15.73e9)
+
+
+RUN = """# {tests} version 2.17.9-develop:4a65e8d {library}
+# Collective test starting: {name}_perf
+# nThread 1 nGpus 1 minBytes 1048576 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1
+#
+# Using devices
+#  Rank  0 Group  0 Pid    100 on         a1 device  0 [0x0f] NVIDIA H100
+#  Rank  1 Group  0 Pid    200 on         {other} device  0 [0x0f] NVIDIA H100
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+     1048576        262144     float {redop:>7}      -1  100.0  10.49  {speed}  0    101.0  10.38  {speed}  0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : {speed}
+#
+"""
+
+
+def one_run(
+    name, speed, *, redop="sum", other="a2", tests="nccl-tests", library="nccl-headers=22304 nccl-library=22304"
+):
+    text = RUN.format(name=name, speed=speed, redop=redop, other=other, tests=tests, library=library)
+    return text + f"# Collective test concluded: {name}_perf\n"
+
+
+def test_each_of_several_runs_in_a_file_is_read():
+    text = one_run("all_reduce", 15.73) + one_run("all_gather", 9.5, redop="none") + one_run("all_reduce", 16.1)
+    runs = parse_runs(text.encode())
+    assert [(run.collective, run.n_ranks, run.n_nodes, len(run.rows)) for run in runs] == [
+        ("AllReduce", 2, 2, 1),
+        ("AllGather", 2, 2, 1),
+        ("AllReduce", 2, 2, 1),
+    ]
+    assert {key: one.bus_bandwidth for key, one in baseline(runs).items()} == {
+        ("AllReduce", 1048576): pytest.approx(16.1e9),
+        ("AllGather", 1048576): pytest.approx(9.5e9),
+    }
+
+
+def test_several_runs_of_old_releases_and_launchers_are_read():
+    """Up to 2.13 a run has no line with its collective; launchers put a tag before each line."""
+    bare = "\n".join(line for line in one_run("all_reduce", 15.73).splitlines() if "tests version" not in line)
+    bare = "\n".join(line for line in bare.splitlines() if "Collective test" not in line) + "\n"
+    tagged = "".join(f"[1,0]<stdout>:{line}\n" for line in (bare + bare).splitlines())
+    for text in (bare + bare, tagged):
+        runs = parse_runs(text.encode())
+        assert [(run.collective, run.ranks.total(), len(run.rows)) for run in runs] == [(None, 2, 1), (None, 2, 1)]
+
+
+@pytest.mark.parametrize("name", ["2020-no-redop", "2021-no-root", "2026-all_reduce", "tagged", "twice", "wrong"])
+def test_one_run_is_not_divided(name):
+    data = (FOLDER / f"tests-{name}.txt").read_bytes()
+    assert parse_runs(data) == [parse_text(data)]
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        (one_run("all_gather", 9.5).replace("  0    101.0", "  3    101.0"), r"run 2 of 2: elements were wrong"),
+        (one_run("all_reduce", 9.5, redop="none"), r"run 2 of 2: the rows are not of AllReduce"),
+        (one_run("hypercube", 9.5), r"run 2 of 2: the output does not name the collective"),
+        ("# nThread 1 nGpus 1 minBytes 8\na1: Test NCCL failure common.cu:303 'x'\n", r"run 2 of 2: the test failed"),
+    ],
+)
+def test_reason_names_the_run_that_is_not_usable(second, why):
+    with pytest.raises(FormatError, match=why):
+        baseline(parse_runs((one_run("all_reduce", 15.73) + second).encode()))
+
+
+@pytest.mark.parametrize(
+    ("library", "version"),
+    [
+        ("nccl-headers=23102 nccl-library=23102", "2.31.2"),
+        # rccl-tests 2.17.9 (src/common.cu)
+        ("rccl-headers=22803 rccl-library=22707", "2.27.7"),
+        # NCCL_VERSION_CODE up to 2.8 (src/nccl.h.in)
+        ("nccl-headers=2804 nccl-library=2804", "2.8.4"),
+    ],
+)
+def test_library_version(library, version):
+    assert parse_text(one_run("all_reduce", 1.5, library=library).encode()).nccl_version == version
+
+
+def test_version_line_of_rccl():
+    """RCCL 2.22.3 (src/init.cc)."""
+    assert parse_text(b"RCCL version : 2.22.3-HEAD:9ea1a08\n").nccl_version == "2.22.3"
 
 
 def test_best_of_several_runs_is_used():

@@ -14,7 +14,7 @@ from exporter.nccl.nccl_tests import (
     MAX_JSON,
     baseline,
     parse_json,
-    parse_text,
+    parse_runs,
 )
 from exporter.sources.common.path_patterns import matching_files
 
@@ -52,12 +52,14 @@ def _read_baseline(path: Path) -> dict[tuple[str, int], float]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check its permissions, and baseline") from None
     try:
-        run = parse_json(data) if data.lstrip()[:1] == b"{" else parse_text(data)
-        found = baseline([run], _kind_of(path.name))
+        runs = [parse_json(data)] if data.lstrip()[:1] == b"{" else parse_runs(data)
+        found = baseline(runs, _kind_of(path.name))
     except FormatError as error:
         raise ConfigError(f"{path}: not a baseline: {error}; {HINT}") from None
-    if run.n_nodes == 1:
-        raise ConfigError(f"{path}: not a baseline: all ranks ran on one node, so no network was used; {HINT}")
+    local = [number for number, run in enumerate(runs, 1) if run.n_nodes == 1]
+    if local:
+        which = f"run {local[0]} of {len(runs)}: " if len(runs) > 1 else ""
+        raise ConfigError(f"{path}: not a baseline: {which}all ranks ran on one node, so no network was used; {HINT}")
     return {key: one.bus_bandwidth for key, one in found.items()}
 
 

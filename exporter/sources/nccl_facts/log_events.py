@@ -1,4 +1,4 @@
-"""What is counted in NCCL's logs: names for the texts of libibverbs and the system, and the counter of each fact.
+"""What is counted in NCCL's logs: names for the texts of libibverbs and libfabric, and the counters of each fact.
 
 Logs are untrusted, so label values come from the tables below; text that is in none of them is `other`.
 """
@@ -10,6 +10,7 @@ from typing import Any
 from exporter.core.collectives import OTHER, known_kind
 from exporter.core.table import LabelValues
 from exporter.nccl import log_facts as facts
+from exporter.nccl.system_errors import name_of
 
 PORT_EVENTS = (
     ("port error", "port_error"),
@@ -69,22 +70,26 @@ CALLS = frozenset(
         "ibv_post_send",
         "ibv_post_recv",
         "ibv_poll_cq",
+        "mlx5dv_create_qp",
     }
 )
-"""Functions of libibverbs that are label values."""
+"""Functions of libibverbs and libmlx5 that are label values."""
 
-ERRORS = (
-    ("timed out", "timed_out"),
-    ("unreachable", "unreachable"),
-    ("Cannot allocate memory", "no_memory"),
-    ("Invalid argument", "invalid_argument"),
-    ("not permitted", "not_permitted"),
-    ("Permission denied", "not_permitted"),
-    ("not supported", "not_supported"),
-    ("Bad address", "bad_address"),
-    ("No such device", "no_device"),
+PROVIDER_ERRORS = (
+    ("unresponsive", "unresponsive"),
+    ("unreachable remote", "unreachable"),
+    ("reset by remote peer", "reset"),
+    ("resource not ready", "receiver_not_ready"),
+    ("flushed", "flushed"),
+    ("registration is invalid", "access"),
+    ("invalid address", "bad_address"),
+    ("bad queue pair", "bad_queue_pair"),
+    ("peer closed", "aborted"),
 )
-"""Part of the system's text of an error (strerror), and the label value."""
+"""Part of the EFA provider's text of an error (efa_errno.h of libfabric), in lower case, and the label value."""
+
+NO_ANSWER = frozenset({"unresponsive", "unreachable", "no_route"})
+"""Errors of libfabric that mean that the peer did not answer."""
 
 CountedRows = Iterable[tuple[str, LabelValues]]
 """Counters that a fact increments: kind of counter, and label values after the job."""
@@ -114,7 +119,28 @@ def _speed_change(host: str, fact: facts.SpeedChange) -> CountedRows:
 
 def _verbs_failure(host: str, fact: facts.VerbsFailure) -> CountedRows:
     call = fact.call if fact.call in CALLS else OTHER
-    yield "verbs_failures", (host, fact.device, call, label_value(fact.error, ERRORS) if fact.error else "")
+    yield "verbs_failures", (host, fact.device, call, _error(fact.error, None))
+
+
+def _socket_failure(host: str, fact: facts.SocketFailure) -> CountedRows:
+    error = _error(fact.error, fact.number)
+    yield "socket_failures", (host, fact.operation, error, "retried" if fact.retried else "failed")
+    if fact.operation == "connect" and fact.peer and not fact.retried:
+        yield "connect_failures", (fact.peer, error)
+
+
+def _libfabric_failure(host: str, fact: facts.LibfabricFailure) -> CountedRows:
+    error = label_value(fact.error.lower(), PROVIDER_ERRORS)
+    if error == OTHER:
+        error = _error(fact.error, fact.code)
+    yield "libfabric_failures", (host, fact.operation, error)
+    if error in NO_ANSWER and fact.peer:
+        yield "unreachable_peers", (fact.peer,)
+
+
+def _error(text: str, number: int | None) -> str:
+    """Return the label value of an error of the system; empty where a line has none."""
+    return (name_of(text, number) or OTHER) if text or number is not None else ""
 
 
 def _by_host(kind: str) -> Callable[[str, Any], CountedRows]:
@@ -133,7 +159,11 @@ COUNTED: Mapping[type, Callable[[str, Any], CountedRows]] = MappingProxyType(
         facts.Completion: _completion,
         facts.VerbsFailure: _verbs_failure,
         facts.WatchdogTimeout: lambda _host, fact: (("watchdog_timeouts", (known_kind(fact.operation),)),),
+        facts.WatchdogStall: lambda _host, _fact: (("watchdog_stalls", ()),),
+        facts.SocketFailure: _socket_failure,
+        facts.LibfabricFailure: _libfabric_failure,
         facts.Failover: _by_host("failovers"),
+        facts.RecoveryFailure: _by_host("recovery_failures"),
         facts.Recovered: _by_host("recoveries"),
         facts.FatalError: _by_host("fatal_errors"),
         facts.PeerClosed: _by_host("peers_closed"),

@@ -207,6 +207,11 @@ def _failover(process: LoggedProcess, fact: facts.Failover) -> None:
         process.failed.add(fact.adapter)
 
 
+def _recovery_failure(process: LoggedProcess, fact: facts.RecoveryFailure) -> None:
+    if fact.adapter < MAX_ADAPTERS:
+        process.failed.add(fact.adapter)
+
+
 def _recovered(process: LoggedProcess, fact: facts.Recovered) -> None:
     process.failed.discard(fact.adapter)
 
@@ -247,6 +252,7 @@ UPDATES: Mapping[type, Callable[[LoggedProcess, Any], None]] = MappingProxyType(
         facts.NvlsSupport: _nvls_support,
         facts.CommShape: _shape,
         facts.Failover: _failover,
+        facts.RecoveryFailure: _recovery_failure,
         facts.Recovered: _recovered,
         facts.Setting: _setting,
         facts.Ece: _ece,

@@ -12,6 +12,7 @@ from exporter.nccl import log_facts as facts
 from exporter.nccl.log_facts import LogEntry
 from exporter.sources.nccl_facts.log_events import COUNTED
 from exporter.sources.nccl_facts.log_process import UPDATES, LoggedProcess, add_communicator
+from exporter.sources.nccl_facts.log_repeats import WatchdogRepeats
 
 MAX_JOBS = 32
 """Jobs."""
@@ -44,6 +45,7 @@ class LogState:
     counts: dict[str, dict[LabelValues, int]] = field(default_factory=dict)
     versions: dict[str, facts.Version] = field(default_factory=dict)
     over_limit: int = 0
+    _repeats: WatchdogRepeats = field(default_factory=WatchdogRepeats)
     _hosts: set[tuple[str, str]] = field(default_factory=set)
     _jobs: set[str] = field(default_factory=set)
     _size: int = 0
@@ -71,7 +73,8 @@ class LogState:
                 add_communicator(process, fact, None if history else now)
             elif update is not None:
                 update(process, fact)
-        counted = None if history else COUNTED.get(type(fact))
+        repeat = self._repeats.is_repeat(path, entry, now)  # a line of the history is one too
+        counted = None if history or repeat else COUNTED.get(type(fact))
         if counted is not None:
             for kind, labels in counted(entry.host, fact):
                 self._count(kind, (job, *labels))
@@ -88,6 +91,7 @@ class LogState:
         present_paths, present = set(paths), set(jobs)
         self._set_groups({key: group for key, group in self.groups.items() if key[1] in present_paths})
         self.versions = {path: one for path, one in self.versions.items() if path in present_paths}
+        self._repeats.retain(present_paths)
         for kind, rows in self.counts.items():
             self.counts[kind] = {key: count for key, count in rows.items() if key[0] in present}
         self._jobs = {key[0] for key in self.groups} | {key[0] for rows in self.counts.values() for key in rows}
@@ -96,6 +100,7 @@ class LogState:
         """Drop the processes of a log that was rewritten."""
         self._set_groups({key: group for key, group in self.groups.items() if key[1] != path})
         self.versions.pop(path, None)
+        self._repeats.forget(path)
 
     def _set_groups(self, groups: dict[tuple[str, str, str], dict[int | None, LoggedProcess]]) -> None:
         self.groups = groups

@@ -92,8 +92,9 @@ COUNTERS: Mapping[str, Schema] = MappingProxyType(
             ("train_job", "peer"),
             {
                 "unreachable_peer_errors_total": counter(
-                    "Work completions with IBV_WC_RETRY_EXC_ERR (the peer acknowledged none of the retries), by the"
-                    " peer's address in the log." + _SINCE_START
+                    "Work completions with IBV_WC_RETRY_EXC_ERR (the peer acknowledged none of the retries), and"
+                    " requests of libfabric to a peer that does not respond, by the peer's address in the log."
+                    + _SINCE_START
                 )
             },
         ),
@@ -101,9 +102,53 @@ COUNTERS: Mapping[str, Schema] = MappingProxyType(
             (*HOST_LABELS, "device", "call", "error"),
             {"verbs_failures_total": counter("Failed calls of libibverbs." + _SINCE_START)},
         ),
+        "socket_failures": _log_schema(
+            (*HOST_LABELS, "operation", "error", "outcome"),
+            {
+                "socket_failures_total": counter(
+                    "Failed operations of TCP connections (bootstrap, NET/Socket, out-of-band), by outcome: failed, or"
+                    " retried by NCCL, as a connect is while the peer does not listen yet. Operations are connect,"
+                    " accept, receive, send, poll, create, listen, resolve (a name) and interface (none found)."
+                    + _SINCE_START
+                )
+            },
+        ),
+        "connect_failures": _log_schema(
+            ("train_job", "peer", "error"),
+            {
+                "connect_failures_total": counter(
+                    "TCP connects that failed and are not retried, by the peer's address in the log. NCCL does not log"
+                    " the address in all releases before 2.27." + _SINCE_START
+                )
+            },
+        ),
+        "libfabric_failures": _log_schema(
+            (*HOST_LABELS, "operation", "error"),
+            {
+                "libfabric_failures_total": counter(
+                    "Requests of libfabric that completed with an error (send, receive, write, read, flush, request),"
+                    " and calls that failed (post, completion_queue, memory, connect, setup), from aws-ofi-nccl."
+                    + _SINCE_START
+                )
+            },
+        ),
         "watchdog_timeouts": _log_schema(
             ("train_job", "collective"),
-            {"watchdog_timeouts_total": counter("Collectives that PyTorch's NCCL watchdog timed out." + _SINCE_START)},
+            {
+                "watchdog_timeouts_total": counter(
+                    "Collectives that PyTorch's NCCL watchdog timed out, each once by process, rank and sequence number"
+                    " although it is printed several times." + _SINCE_START
+                )
+            },
+        ),
+        "watchdog_stalls": _log_schema(
+            ("train_job",),
+            {
+                "watchdog_stalls_total": counter(
+                    'Times that PyTorch\'s NCCL watchdog itself made no progress ("watchdog got stuck"): a call of NCCL'
+                    " or CUDA does not return." + _SINCE_START
+                )
+            },
         ),
     }
 )
@@ -117,6 +162,9 @@ EVENTS = _log_schema(
         ),
         "failovers_total": counter("NICs that NCCL marked as failed, continuing with the others." + _SINCE_START),
         "recoveries_total": counter("Failed NICs that NCCL recovered." + _SINCE_START),
+        "recovery_failures_total": counter(
+            "Failed NICs that NCCL could not recover, and that it no longer tries to." + _SINCE_START
+        ),
         "fatal_errors_total": counter("Network errors that NCCL reported as fatal." + _SINCE_START),
         "peers_closed_total": counter(
             "TCP connections closed by the remote peer, whose log has the reason." + _SINCE_START

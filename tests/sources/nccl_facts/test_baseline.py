@@ -78,6 +78,16 @@ def test_unusable_files_are_rejected_with_path_and_reason(tmp_path, data, why):
         load_baselines(["all_reduce.txt"], tmp_path)
 
 
+def test_several_runs_of_a_file_are_all_read_or_the_file_is_rejected(tmp_path):
+    start = b"# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor)\n"
+    runs = [start + table([(MIB, 10)]), start + table([(MIB, 4)], name="all_gather_perf")]
+    (tmp_path / "a.txt").write_bytes(b"".join(runs).replace(b" sum -1 100.0 4", b" none -1 100.0 4"))
+    assert load_baselines(["a.txt"], tmp_path) == [{("AllReduce", MIB): 10e9, ("AllGather", MIB): 4e9}]
+    (tmp_path / "a.txt").write_bytes(b"".join(runs) + start + table([(MIB, 90)], hosts=("n1",)))
+    with pytest.raises(ConfigError, match="run 3 of 3: all ranks ran on one node"):
+        load_baselines(["a.txt"], tmp_path)
+
+
 def test_unreadable_files_are_rejected(tmp_path):
     with pytest.raises(RuleError, match=r"\[1\]: file not found: .*missing"):
         load_baselines(["none-*.txt", "missing.txt"], tmp_path)

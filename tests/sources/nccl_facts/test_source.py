@@ -12,8 +12,9 @@ from exporter.core.source import Host, is_exported
 from exporter.core.vocabulary import check
 from exporter.linux.tail import Tail
 from exporter.nccl.debug_log import parse_line
+from exporter.nccl.log_facts import Failover, RecoveryFailure, WatchdogStall
 from exporter.sources.common.job_files import JobFileSearch
-from exporter.sources.nccl_facts import log_state
+from exporter.sources.nccl_facts import log_repeats, log_state
 from exporter.sources.nccl_facts import source as nccl_facts
 from exporter.sources.nccl_facts.log_process import LoggedProcess
 from exporter.sources.nccl_facts.log_state import LogState
@@ -31,6 +32,7 @@ from exporter.sources.nccl_facts.problems import PROBLEMS as KNOWN_PROBLEMS
 from exporter.sources.nccl_facts.source import DEFINITION
 from tests.helpers.paths import FIXTURES
 from tests.helpers.samples import sample_path
+from tests.nccl.network_failures import LIBFABRIC, RDMA, SOCKETS, WATCHDOG
 
 FOLDER = FIXTURES / "nccl-facts"
 ROCE = (FOLDER / "roce.log").read_bytes()
@@ -168,6 +170,149 @@ async def test_errors_are_counted_with_flushed_completions_separate(bench):
     assert bench.cells(TRANSPORT, "failed_adapters") == {host: 0}
     assert bench.cells(EVENTS, "recoveries_total") == {host: 1}
     assert "adapter_failed" not in bench.problems()
+
+
+async def test_failed_sockets_are_counted_by_host_and_connects_by_peer(bench):
+    lines = [line for _, line, _ in SOCKETS] + ["h1:10:11 [2] misc/socket.cc:1 NCCL WARN Connect to a<1> failed : Odd"]
+    write(bench.folder / "llama" / "nccl.log", "\n".join([*lines, ""]).encode())
+    await bench.read()
+    counts = {key[2:]: count for key, count in bench.counted("socket_failures").items()}
+    assert {key[:2] for key in bench.counted("socket_failures")} == {("llama", "h1")}
+    assert counts["connect", "refused", "failed"] == 3  # two with the peer, and "exceeded retries"
+    assert counts["connect", "refused", "retried"] == 1
+    assert counts["connect", "no_route", "retried"] == 2
+    assert counts["connect", "other", "failed"] == 1
+    assert counts["send", "broken_pipe", "failed"] == 1
+    assert counts["interface", "", "failed"] == 4
+    assert sum(counts.values()) == len(lines)
+    assert bench.counted("connect_failures") == {
+        ("llama", "192.0.2.4", "no_route"): 2,
+        ("llama", "192.0.2.4", "refused"): 2,
+        ("llama", "192.0.2.4", "aborted"): 1,
+        ("llama", "192.0.2.4", "reset"): 1,
+        ("llama", "192.0.2.4", "timed_out"): 1,
+        ("llama", "fe80::1%eth0", "unreachable"): 1,
+        ("llama", "n2.example.org", "address_unavailable"): 1,
+        ("llama", "a", "other"): 1,
+    }
+
+
+async def test_failures_of_libfabric_are_counted_by_operation_and_error(bench):
+    write(bench.folder / "llama" / "nccl.log", "\n".join([*(line for _, line, _ in LIBFABRIC), ""]).encode())
+    await bench.read()
+    counts = {key[2:]: count for key, count in bench.counted("libfabric_failures").items()}
+    assert counts == {
+        ("receive", "other"): 1,  # RC 21, "unknown error"
+        ("receive", "unresponsive"): 1,
+        ("send", "reset"): 1,
+        ("send", "unreachable"): 1,
+        ("request", "no_memory"): 1,
+        ("request", "unresponsive"): 1,
+        ("request", ""): 1,
+        ("write", "receiver_not_ready"): 1,
+        ("write", "reset"): 1,
+        ("write", "unresponsive"): 1,
+        ("connect", "unresponsive"): 1,
+        ("connect", "no_route"): 1,
+        ("completion_queue", "invalid_argument"): 1,
+        ("post", "no_memory"): 1,
+        ("memory", "invalid_argument"): 1,
+        ("setup", "invalid_argument"): 1,
+        ("setup", "no_device"): 1,
+    }
+    assert bench.counted("unreachable_peers") == {("llama", "fe80::2"): 2}
+
+
+RAN = "Watchdog caught collective operation timeout: WorkNCCL({}) ran for {} milliseconds before timing out."
+ENDED = "Process group watchdog thread terminated with exception: "
+WORK = "SeqNum={}, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000"
+
+
+def timeouts(*lines, now=0.0, state=None):
+    """Return how often time-outs are counted."""
+    state = state or LogState()
+    for line in lines:
+        add_line(state, line, now)
+    return sum(state.counts.get("watchdog_timeouts", {}).values())
+
+
+def prefixed(rank, text, group_rank=None):
+    return f"[rank{rank}]:[E626 06:24:45.9 ProcessGroupNCCL.cpp:6] [Rank {group_rank or rank}] {text}"
+
+
+def test_timeout_of_the_watchdog_is_counted_once_however_often_it_is_printed():
+    one = prefixed(3, RAN.format(WORK.format(8), 600020))
+    again = "[rank3]:[E626 06:25:45.9 ProcessGroupNCCL.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 3] " + ENDED
+    runtime = "  what():  [PG ID 0 PG GUID 0(default_pg) Rank 3] " + ENDED
+    text = "[Rank 3] " + RAN.format(WORK.format(8), 600020)
+    later = "[Rank 3] " + RAN.format(WORK.format(8), 600120)
+    assert timeouts(one, again + text, runtime + text, one) == 1
+    assert timeouts(runtime + text, one, again + later) == 1
+    assert timeouts(f"3: {one}", f"3: {runtime}{text}") == 1
+    assert timeouts(one, one.replace("SeqNum=8", "SeqNum=9")) == 2
+    assert timeouts(one, one.replace("ALLREDUCE", "ALLGATHER")) == 2  # of another group
+    # the same rank and number in groups of two processes, and the end of one of them
+    pair = [prefixed(rank, RAN.format(WORK.format(8), 600020), group_rank=1) for rank in (1, 3)]
+    assert timeouts(*pair, runtime + text.replace("[Rank 3]", "[Rank 1]")) == 2
+    # two launchers' tasks
+    assert timeouts(f"0: {runtime}{text}", f"1: {runtime}{text}") == 2
+
+
+def test_timeouts_without_sequence_number_are_the_same_if_they_ran_equally_long():
+    old = "[E ProcessGroupNCCL.cpp:587] [Rank 3] "
+    text = RAN.format("OpType=ALLREDUCE, Timeout(ms)=1800000", 1806986)
+    assert timeouts(old + text, "terminate called\n  what():  [Rank 3] " + text) == 1
+    assert timeouts(old + text, old + text.replace("1806986", "1806991")) == 2
+
+
+def test_timeouts_of_the_history_and_of_restarts():
+    state = LogState()
+    line = prefixed(3, RAN.format(WORK.format(8), 600020))
+    add_line(state, line, history=True)
+    assert timeouts(line, now=5.0, state=state) == 0
+    assert timeouts(line, now=599.0, state=state) == 0
+    assert timeouts(line, now=599.0 + log_repeats.FORGET_SECONDS, state=state) == 1
+    state.restart("/log")
+    assert timeouts(line, now=1300.0, state=state) == 2
+    state.retain([], ["j"])
+    assert timeouts(line, now=1301.0, state=state) == 3
+
+
+def test_memory_of_timeouts_is_bounded():
+    repeats = log_repeats.WatchdogRepeats()
+
+    def seen(path, rank, number):
+        entry = parse_line(prefixed(rank, RAN.format(WORK.format(number), 600020), group_rank=1).encode())
+        return repeats.is_repeat(path, entry, 0.0)
+
+    for number in range(log_repeats.MAX_EVENTS + 10):
+        assert not seen("/log", 1, number)
+    assert len(repeats._logs["/log"]) == log_repeats.MAX_EVENTS
+    assert seen("/log", 1, log_repeats.MAX_EVENTS)
+    for rank in range(2, log_repeats.MAX_PROCESSES + 10):
+        assert not seen("/log", rank, log_repeats.MAX_EVENTS)
+    ((processes),) = [one.processes for one in repeats._logs["/log"].values() if len(one.processes) > 1]
+    assert len(processes) == log_repeats.MAX_PROCESSES
+    for log in range(log_repeats.MAX_LOGS + 10):
+        assert not seen(f"/log-{log}", 1, 1)
+    assert len(repeats._logs) == log_repeats.MAX_LOGS
+
+
+async def test_stalled_watchdog_is_counted_once_by_process(bench):
+    lines = [line for _, line, fact in WATCHDOG if isinstance(fact, WatchdogStall)]
+    stuck = lines[0].encode()
+    write(bench.folder / "llama" / "out.log", stuck + b"\n", stuck + b"\n", stuck.replace(b"ank7", b"ank6") + b"\n")
+    await bench.read()
+    assert bench.counted("watchdog_stalls") == {("llama",): 2}
+
+
+async def test_nic_that_is_not_recovered_is_counted(bench):
+    log = [line for _, line, fact in RDMA if isinstance(fact, Failover | RecoveryFailure)]
+    write(bench.folder / "llama" / "nccl.log", "\n".join([*log, ""]).encode())
+    await bench.read()
+    assert bench.cells(EVENTS, "failovers_total") == {("llama", "h1"): 1}
+    assert bench.cells(EVENTS, "recovery_failures_total") == {("llama", "h1"): 1}
+    assert bench.cells(TRANSPORT, "failed_adapters") == {("llama", "h1"): 1}
 
 
 async def test_history_updates_processes_and_is_not_counted(tmp_path):

@@ -173,5 +173,5 @@ def _add_collective(report: ProcessReport, header: Header, one: InspectorCollect
     membership = _membership(header)
     report.add_membership(membership)
     report.add_collective(
-        header.id, membership, known_kind(one.kind), one.sequence, one.message_bytes, one.microseconds, timed
+        header.id, membership, known_kind(one.kind), one.sequence, one.message_bytes, int(one.microseconds), timed
     )
