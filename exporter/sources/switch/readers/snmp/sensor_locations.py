@@ -208,7 +208,7 @@ def _unique(found: Iterable[tuple[tuple[str, ...], Oid]]) -> dict[tuple[str, ...
 
 def _sonic_locations(sensors: Iterable[Oid], inventory: Inventory) -> dict[Oid, tuple[Oid, int]]:
     """Return the port and lane in each index of SONiC; none where no index has an interface of the switch."""
-    found = {
+    found: dict[Oid, tuple[Oid, int]] = {
         sensor: ((sensor[0] % 1_000_000_000 // 100,), sensor[0] % 10 or -1)
         for sensor in sensors
         if len(sensor) == 1 and sensor[0] in _SONIC_PORTS
