@@ -52,7 +52,7 @@ class RdmaTables:
         for port in [port.port for reading in readings for port in reading.ports]:
             labels = port.device, str(port.number)
             rows.append(((*labels, VERBS), CharacterDevice(VERBS, port.device)))
-            if port.attributes["link_layer"] == "InfiniBand":
+            if port.has_mads:
                 rows.append(((*labels, MAD), CharacterDevice(MAD, port.device, port.number)))
             manager = CharacterDevice(SUBNET_MANAGER, port.device, port.number)
             rows += [((*labels, SUBNET_MANAGER), manager)] if manager in devices.found else []

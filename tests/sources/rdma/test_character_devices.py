@@ -26,6 +26,8 @@ def clock(stopped_clock):
 def tree(tmp_path):
     copy = tmp_path / "sys"
     shutil.copytree(TREE, copy, symlinks=True)
+    for name in ("infiniband_verbs", "infiniband_mad"):
+        shutil.rmtree(copy / "class" / name)
     for place, device in enumerate((INFINIBAND, ROCE)):
         add(copy, "infiniband_verbs", f"uverbs{place}", ibdev=device)
         add(copy, "infiniband_mad", f"umad{place}", ibdev=device, port=1)
@@ -40,7 +42,8 @@ async def devices_of(source):
 
 async def test_ports_with_and_without_character_devices(tree):
     add(tree, "infiniband_mad", "issm0", ibdev=INFINIBAND, port=1)
-    async with opened(tree, include=[INFINIBAND, "mlx5_1", ROCE, "rdmap*"]) as source:
+    (tree / "class" / "infiniband" / "i40iw0" / "node_type").write_text("4: RNIC\n")
+    async with opened(tree, include=[INFINIBAND, "mlx5_1", ROCE, "rdmap*", "i40iw0"]) as source:
         found, reading = await devices_of(source)
     assert reading.failures == []
     assert found == {
@@ -51,6 +54,7 @@ async def test_ports_with_and_without_character_devices(tree):
         ("mlx5_1", "1", "umad"): 0,
         (ROCE, "1", "uverbs"): 1,  # no MADs but those of connections are sent on Ethernet
         ("rdmap7s0", "1", "uverbs"): 0,
+        ("i40iw0", "1", "uverbs"): 0,  # iWARP has no MADs, whatever link layer is shown
         ("", "", "rdma_cm"): 0,
     }
 
@@ -87,8 +91,10 @@ async def test_a_class_that_cannot_be_listed_is_a_failure_and_affects_nothing_el
     assert len(reading.tables) == 1
 
 
-async def test_a_recording_without_the_classes_reports_no_missing_device(tmp_path):
-    host = Host("gpu-1", TREE, tmp_path, nic_replay=tmp_path)
+async def test_a_recording_without_the_classes_reports_no_missing_device(tmp_path, tree):
+    for name in ("infiniband_verbs", "infiniband_mad"):
+        shutil.rmtree(tree / "class" / name)
+    host = Host("gpu-1", tree, tmp_path, nic_replay=tmp_path)
     source = RdmaSource(RdmaOptions(), host, NoNetlink)
     found, _ = await devices_of(source)
     await source.close()
