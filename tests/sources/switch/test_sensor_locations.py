@@ -106,6 +106,19 @@ async def test_four_channels_are_four_lanes(port, title):
     }
 
 
+async def test_powers_in_decibels_have_their_unit_beside_them():
+    """EXOS: the type is then other(1), and entPhySensorUnitsDisplay has the unit (EXOS User Guide, Entity Sensor MIB)."""
+    rows = switch("1:49")
+    for lane, unit in enumerate(("dBm", "dB", "dbm", "rpm"), start=1):
+        rows |= sensor(50 + lane, f"Port 1:49 Channel {lane} Rx Power", 1, UNITS, 2, -100 * lane)
+        rows |= {(*ENTITY_SENSOR, 6, 50 + lane): text(unit)}
+    lanes, _ = await lanes_and_modules("generic", rows)
+    assert lanes == {
+        ("1:49", str(lane)): {RECEIVED: pytest.approx(level * 1e-3, rel=1e-4)}
+        for lane, level in ((1, 0.794328), (2, 0.630957), (3, 0.501187))
+    }
+
+
 @pytest.mark.parametrize("cage", ["0/0-PORT-22", "Optics0/0/0/22", "TenGigE0/0/0/22", "Te0/0/0/22"])
 async def test_sensors_of_ios_xr(cage):
     rows = described(switch("TenGigE0/0/0/22", "TenGigE0/0/0/2", "TenGigE0/1/0/22"), IOS_XR)

@@ -56,15 +56,16 @@ _SONIC_PORTS = range(1_000_000_000, 2_000_000_000)
 
 @dataclass(frozen=True, slots=True)
 class SensorLocation:
-    """The interface of a sensor's port, its lane (0 if it has none), and the sensor's name."""
+    """The interface of a sensor's port, its lane (0 if it has none), the sensor's name, and the unit that it displays."""
 
     port: Oid
     lane: int
     title: str
+    unit: str = ""
 
 
 async def read_locations(
-    client: SnmpClient, table: Oid, inventory: Inventory, *, sonic: bool = False
+    client: SnmpClient, table: Oid, inventory: Inventory, *, sonic: bool = False, units: Oid | None = None
 ) -> tuple[dict[Oid, SensorLocation], list[Failure]]:
     """Read the port and lane of each sensor.
 
@@ -74,12 +75,14 @@ async def read_locations(
         inventory: Its interfaces.
         sonic: Whether the indexes are those of SONiC, whose names may be of other ports: with standard interface names,
             a sensor for `Ethernet1/1` is of lane 1 of the port `Ethernet1`, and `Eth1/1` is another port.
+        units: The column of the units of sensors, if there is one.
 
     Raises:
         SnmpError: The switch does not respond.
     """
     columns = (_NAME, _DESCRIPTION, _CONTAINED_IN, _ALIAS)
-    result = await client.walk([*columns, (*table, 1)], max_rows=MAX_ENTITIES)
+    result = await client.walk([*columns, (*table, 1), *([units] if units else [])], max_rows=MAX_ENTITIES)
+    displayed = result.columns[units].rows if units else {}
     names, descriptions, containers, aliases = (result.columns[oid].rows for oid in columns)
     entities = _Entities(
         {index: _title(names.get(index)) or _title(descriptions.get(index)) for index in {*names, *descriptions}},
@@ -93,7 +96,9 @@ async def read_locations(
     for sensor in sensors:
         port, lane = indexed.get(sensor) or entities.port_and_lane(sensor)
         if port in inventory.ports:
-            locations[sensor] = SensorLocation(port, lane, entities.titles.get(sensor, ""))
+            locations[sensor] = SensorLocation(
+                port, lane, entities.titles.get(sensor, ""), _title(displayed.get(sensor))
+            )
     return _number_lanes_from_one(locations), failures_of(result)
 
 

@@ -33,10 +33,14 @@ SENSORS: Mapping[str, Oid] = MappingProxyType(
 """Entries of the two sensor tables: type, scale, precision, value and status are columns 1 to 5 of both. SONiC has that
 of ENTITY-SENSOR-MIB, and the interface in its index."""
 
+_UNITS_COLUMN: Mapping[str, Oid] = MappingProxyType({mib: (*SENSORS[mib], 6) for mib in ("entity", "sonic")})
+"""entPhySensorUnitsDisplay; the column of that number in Cisco's table is a time."""
+
 _JUNOS = (1, 3, 6, 1, 4, 1, 2636, 3, 60, 1)
 _JUNOS_MODULE, _JUNOS_LANE = (*_JUNOS, 1, 1, 1), (*_JUNOS, 2, 1, 1)
 
-_VOLTS_AC, _VOLTS, _AMPERES, _WATTS, _CELSIUS, _DBM = 3, 4, 5, 6, 8, 14
+_OTHER, _VOLTS_AC, _VOLTS, _AMPERES, _WATTS, _CELSIUS, _DBM = 1, 3, 4, 5, 6, 8, 14
+_DECIBELS = frozenset({"dbm", "db"})
 _OK = 1
 _UNITS = 9
 """EntitySensorDataScale of 1; each step is a factor of a thousand."""
@@ -92,7 +96,11 @@ class ModuleSensors:
             failures = []
             if now - self._names_read_at >= NAMES_MAX_AGE_SECONDS:
                 self._locations, failures = await read_locations(
-                    client, SENSORS[self._mib], inventory, sonic=self._mib == "sonic"
+                    client,
+                    SENSORS[self._mib],
+                    inventory,
+                    sonic=self._mib == "sonic",
+                    units=_UNITS_COLUMN.get(self._mib),
                 )
                 self._names_read_at = now
             found, more = await _read_values(client, SENSORS[self._mib], self._locations)
@@ -136,6 +144,8 @@ async def _read_values(
         if states.get(sensor, _OK) != _OK:  # a missing column is treated as ok
             continue
         numbers = [number_of(column.get(sensor)) for column in (types, scales, precisions, values)]
+        if numbers[0] == _OTHER and location.unit.lower() in _DECIBELS:  # ENTITY-SENSOR-MIB has no type for dBm
+            numbers[0] = _DBM
         metric = metric_of(location.title, *numbers)
         if metric is not None:
             ending, value = metric
