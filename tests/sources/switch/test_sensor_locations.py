@@ -107,7 +107,7 @@ async def test_four_channels_are_four_lanes(port, title):
 
 
 async def test_powers_in_decibels_have_their_unit_beside_them():
-    """EXOS: the type is then other(1), and entPhySensorUnitsDisplay has the unit (EXOS User Guide, Entity Sensor MIB)."""
+    """EXOS User Guide, Entity Sensor MIB: the type is then other(1), and entPhySensorUnitsDisplay has the unit."""
     rows = switch("1:49")
     for lane, unit in enumerate(("dBm", "dB", "dbm", "rpm"), start=1):
         rows |= sensor(50 + lane, f"Port 1:49 Channel {lane} Rx Power", 1, UNITS, 2, -100 * lane)

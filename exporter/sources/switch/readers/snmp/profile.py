@@ -140,8 +140,7 @@ class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         interval: Time between polls if the configuration sets none.
         refresh: Time between refreshes of the counters, as documented by the vendor.
         stamps: Column with the sysUpTime at which the counters of a port were read.
-        optics: MIB of module sensors: ENTITY-SENSOR-MIB, the same with the indexes of SONiC, CISCO-ENTITY-SENSOR-MIB or
-            JUNIPER-DOM-MIB.
+        optics: MIB of module sensors: ENTITY-SENSOR-MIB, also with SONiC's indexes, or that of Cisco or Juniper.
         without: Names of tables of the extended profile that the switch does not have, or implements incorrectly.
         tables: By name.
     """

@@ -56,7 +56,7 @@ _SONIC_PORTS = range(1_000_000_000, 2_000_000_000)
 
 @dataclass(frozen=True, slots=True)
 class SensorLocation:
-    """The interface of a sensor's port, its lane (0 if it has none), the sensor's name, and the unit that it displays."""
+    """The interface of a sensor's port, its lane (0 if it has none), the sensor's name, and the unit beside it."""
 
     port: Oid
     lane: int
