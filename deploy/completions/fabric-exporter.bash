@@ -8,7 +8,7 @@
 _shtab_fabric_exporter_ib_subparsers=(topology diff)
 _shtab_fabric_exporter_subparsers=(run check-config demo probe snapshot replay hook ib)
 
-_shtab_fabric_exporter_run_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --config.file --path.sysfs --path.procfs --path.nic-replay --shard)
+_shtab_fabric_exporter_run_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --config.file --path.sysfs --path.procfs --path.dev --path.nic-replay --shard)
 _shtab_fabric_exporter_check_config_option_strings=(-h --help --config.file --web.config.file)
 _shtab_fabric_exporter_demo_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --demo.directory --demo.fault)
 _shtab_fabric_exporter_probe_option_strings=(-h --help --config.file --module --auth --metrics --snmp.version --snmp.community-file --snmp.community-env --snmp.user --snmp.auth --snmp.auth-password-file --snmp.priv --snmp.priv-password-file)
@@ -24,6 +24,7 @@ _shtab_fabric_exporter_run___web_config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_run___config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_run___path_sysfs_COMPGEN=_shtab_compgen_dirs
 _shtab_fabric_exporter_run___path_procfs_COMPGEN=_shtab_compgen_dirs
+_shtab_fabric_exporter_run___path_dev_COMPGEN=_shtab_compgen_dirs
 _shtab_fabric_exporter_run___path_nic_replay_COMPGEN=_shtab_compgen_dirs
 _shtab_fabric_exporter_check_config___config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_check_config___web_config_file_COMPGEN=_shtab_compgen_files

@@ -26,6 +26,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="mount point of procfs (default /proc)",
     )
     parser.add_argument(
+        "--path.dev",
+        dest="dev",
+        type=Path,
+        metavar="DIR",
+        help="mount point of the host's /dev, to look for the nodes of RDMA devices (default: they are not looked for)",
+    )
+    parser.add_argument(
         "--path.nic-replay",
         dest="nic_replay",
         type=Path,
@@ -60,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         sysfs=arguments.sysfs,
         procfs=arguments.procfs,
         nic_replay=arguments.nic_replay,
+        dev=arguments.dev,
         shard=shard,
     )
     check_roots(settings)

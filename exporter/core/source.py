@@ -91,6 +91,7 @@ class Host:
     """The host that sources read: its name, and the roots of sysfs, procfs and of recordings of NICs.
 
     Attributes:
+        dev: The host's /dev; None if it is not known which one this process has, that of the host or of a container.
         hardware: The turns of the blocking calls of its sources.
     """
 
@@ -99,6 +100,7 @@ class Host:
     procfs: Path
     nic_replay: Path | None = None
     hardware: Hardware = field(default_factory=Hardware, repr=False, compare=False)
+    dev: Path | None = None
 
 
 def _matches_any(name: str, patterns: Sequence[str]) -> bool:

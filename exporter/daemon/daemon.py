@@ -202,7 +202,7 @@ class Daemon:
         config = load_config(settings.config_file)
         roots = settings.sysfs, settings.procfs, settings.nic_replay
         context = Context(
-            Host(host_name(config), *roots, self._shared.get(Hardware)),
+            Host(host_name(config), *roots, self._shared.get(Hardware), settings.dev),
             shared=self._shared,
             supervisor=self._supervisor,
             publish=self._publish,

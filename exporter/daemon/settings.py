@@ -19,15 +19,18 @@ class Settings:
     sysfs: Path = Path("/sys")
     procfs: Path = Path("/proc")
     nic_replay: Path | None = None
+    dev: Path | None = None
     shard: Shard = field(default_factory=Shard)
 
 
 def check_roots(settings: Settings) -> None:
-    """Check that sysfs and procfs are mounted at their paths: without them a host seems to have no hardware.
+    """Check that sysfs, procfs and /dev are mounted at their paths: without them a host seems to have no hardware.
 
     Raises:
         ConfigError: One is not.
     """
-    for flag, folder in (("--path.sysfs", settings.sysfs / "class"), ("--path.procfs", settings.procfs)):
+    folders = [("--path.sysfs", settings.sysfs / "class"), ("--path.procfs", settings.procfs)]
+    folders += [] if settings.dev is None else [("--path.dev", settings.dev)]
+    for flag, folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{flag}: there is no directory {folder}; check the flag, and in a container the mount")

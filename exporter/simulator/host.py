@@ -164,6 +164,8 @@ class HostFiles:
         }
         if nic.device:
             found[self.sysfs / "class" / "infiniband" / nic.device] = function / "infiniband" / nic.device
+            verbs = _verbs(function, nic)
+            found[self.sysfs / "class" / verbs.parent.name / verbs.name] = verbs
         return found
 
     def _put(self, path: Path, text: str, size: int) -> None:
@@ -209,6 +211,8 @@ class HostFiles:
                 "node_type": "1: CA",
             }
             _facts(device, facts)
+            verbs = _verbs(function, nic)
+            _facts(verbs, {"ibdev": nic.device, "dev": f"231:{192 + int(verbs.name.removeprefix('uverbs'))}"})
             _facts(device / "ports" / "1", {"link_layer": "Ethernet"})
             _facts(device / "ports" / "1" / "counters", {})
             _facts(device / "ports" / "1" / "hw_counters", {"lifespan": "12"})
@@ -226,6 +230,11 @@ def _link(path: Path, target: Path) -> None:
     """Create a relative link within the tree, so that the tree can be moved."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(os.path.relpath(target, path.parent))
+
+
+def _verbs(function: Path, nic: Nic) -> Path:
+    """Return the directory of the character device of a NIC's RDMA device."""
+    return function / "infiniband_verbs" / f"uverbs{nic.device.rpartition('_')[2]}"
 
 
 def _guid(mac: str) -> str:

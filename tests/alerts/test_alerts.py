@@ -17,6 +17,7 @@ RULES = ROOT / "alerts" / "fabric.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
 RUNBOOK = ROOT / "docs" / "alerts.md"
 ALERTS = {
+    "FabricCharacterDeviceMissing",
     "FabricCollectorDisconnected",
     "FabricCongestion",
     "FabricCongestionDiscards",

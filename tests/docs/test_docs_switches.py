@@ -142,7 +142,24 @@ def test_the_tables_match_the_readers_profiles_and_states():
     assert sorted(re.findall(r"`(\w+)`", profiles)) == snmp_profiles.builtin().names
 
 
-MAKERS = {"Arista": "arista", "NX-OS": "nxos", "Onyx": "onyx", "Cumulus": "cumulus", "SONiC": "sonic", "Junos": "junos"}
+MAKERS = {
+    "Arista": "arista",
+    "NX-OS": "nxos",
+    "IOS": "ios",
+    "Onyx": "onyx",
+    "Cumulus": "cumulus",
+    "SONiC": "sonic",
+    "Junos": "junos",
+    "any other": "generic",
+}
+
+OPTICS = {
+    "entity": "ENTITY-SENSOR-MIB",
+    "sonic": "ENTITY-SENSOR-MIB",
+    "cisco": "CISCO-ENTITY-SENSOR-MIB",
+    "junos": "JUNIPER-DOM-MIB",
+}
+"""The MIB that the table names, by the optics of a profile."""
 
 COLUMN_METRICS = {
     1: {"receive_bytes_total"},
@@ -165,6 +182,24 @@ def test_the_table_of_snmp_matches_the_profiles(maker):
     assert {column: bool(cells[column]) for column in COLUMN_METRICS} == {
         column: bool(counters & endings) for column, endings in COLUMN_METRICS.items()
     }
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_the_table_names_the_mib_of_optics_and_neighbours(maker):
+    """A profile reads optics from one MIB; where that depends on the switch, the table says so, and never `yes`."""
+    (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `snmp`, {maker} |"))
+    optics, neighbours = [cell.strip() for cell in row.split("|")[1:-1]][7:9]
+    known = snmp_profiles.builtin().by_name(MAKERS[maker]).optics
+    assert optics == OPTICS[known] or (known == "entity" and optics.startswith("if ")), optics
+    assert neighbours == "LLDP-MIB" or neighbours.startswith("if "), neighbours
+
+
+def test_no_switch_has_optics_or_neighbours_by_snmp_without_a_condition_or_a_mib():
+    rows = [line for line in PAGE.splitlines() if line.startswith("| `snmp`, ")]
+    assert len(rows) == len(MAKERS)
+    assert [row for row in rows if "yes" in row.split("|")[8:10]] == []
+    assert rows[-1].startswith("| `snmp`, any other |")
+    assert [cell.strip()[:3] for cell in rows[-1].split("|")[8:10]] == ["if ", "if "]
 
 
 def test_the_configuration_in_the_readme_is_valid(tmp_path):

@@ -291,6 +291,22 @@ def test_zero_volts_is_not_measured():
     assert (module.temperature_celsius, module.voltage_volts, len(module.lanes)) == (0.0, None, 4)
 
 
+def test_zeros_are_not_calibrated():
+    """An SFP that its host calibrates: the constant terms made 0.5 uW of light and half a degree of zeros."""
+    module = sff8472(0x50).put(0, 56, CALIBRATION, 0x51).put(0, 96, bytes(10), 0x51).module()
+    assert (module.part, module.temperature_celsius, module.voltage_volts) == ("EX-10G-SR", None, None)
+    assert (module.lanes, module.implausible) == ((), ())
+
+
+def test_zeros_without_a_monitored_voltage_are_absent():
+    memory = cmis().put(1, 159, bytes([0x01])).put(0, 14, bytes(2)).put(0x11, 154, bytes(48))
+    module = memory.module()
+    assert (module.temperature_celsius, module.voltage_volts, module.lanes) == (None, None, ())
+    dark = memory.word(0, 14, 30 * 256).module()
+    assert (dark.temperature_celsius, len(dark.lanes)) == (30.0, 8)
+    assert {lane.receive_power_watts for lane in dark.lanes} == {0.0}
+
+
 def test_unset_thresholds_are_absent():
     module = sff8636().put(3, 184, bytes(8)).module()
     assert "bias_amperes" not in module.thresholds

@@ -67,8 +67,11 @@ def _is_dark(lane: OpticalLane) -> bool:
 
 
 def _drop_unmeasured(module: OpticalModule) -> OpticalModule:
-    """Treat 0 V as not measured, as the module is powered; with 0 degrees and dark lanes, nothing is measured."""
-    if module.voltage_volts != 0:
+    """Treat 0 V as not measured, as the module is powered; with 0 degrees and dark lanes, nothing is measured.
+
+    The same for a module that monitors its temperature and not its voltage: zeros alone are no measurements.
+    """
+    if module.voltage_volts or (module.voltage_volts is None and module.temperature_celsius is None):
         return module
     is_lit = any(getattr(lane, quantity.name) for lane in module.lanes for quantity in LANE_QUANTITIES)
     if module.temperature_celsius or is_lit:

@@ -107,6 +107,8 @@ def _polynomial(terms: Sequence[float], raw: int) -> float:
 
 def _decode(kind: str, memory: ModuleMemory) -> OpticalModule:
     identity, vendor, monitors = memory.get(_IDENTITY, b""), memory.get(_VENDOR, b""), memory.get(_MONITORS, b"")
+    if not any(monitors):  # not measured; calibration would make values of the zeros
+        monitors = b""
     is_external = _monitoring_type(memory) & _EXTERNALLY_CALIBRATED
     calibration = _parse_calibration(memory) if is_external else {}
     thresholds = b"" if is_external and not calibration else memory.get(_THRESHOLDS, b"")

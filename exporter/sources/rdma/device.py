@@ -59,6 +59,7 @@ class PortReader:
         attributes: Its attributes, by the labels of the info metric.
         kind: The same for all ports that it can be compared with.
         speed: Speed of its link.
+        has_mads: Whether it is a port of an InfiniBand fabric, managed by MADs.
         info: Values of the labels of the info metric; None until the ports of all devices are numbered.
     """
 
@@ -67,6 +68,7 @@ class PortReader:
         self.attributes: Mapping[str, str] = {}
         self.kind = ""
         self.speed = LinkSpeed()
+        self.has_mads = False
         self.info: LabelValues | None = None
         self._link_files = [CachedFile(f"{folder}/{name}") for name in LINK_FILES]
         self._link_texts: list[bytes] = []
@@ -173,7 +175,7 @@ class DeviceReader:
         self._scan_failures: Sequence[Failure] = ()  # reported until the next scan
         self._recognised_driver = ""
         self._port_alternatives = counter_alternatives(UNKNOWN.port, PMA)
-        self._is_plane = False
+        self._is_plane = self._is_iwarp = False
 
     @property
     def is_complete(self) -> bool:
@@ -240,8 +242,8 @@ class DeviceReader:
         """Return the ways to read each counter of a port, by the type of the device."""
         function = pci_function(self._folder)
         virtual = function is not None and is_virtual_function(function)
-        iwarp = parse_numbered(read_once(self._folder / "node_type") or b"") == IWARP
-        return counter_alternatives(declared.port_counters(virtual=virtual, iwarp=iwarp), PMA)
+        self._is_iwarp = parse_numbered(read_once(self._folder / "node_type") or b"") == IWARP
+        return counter_alternatives(declared.port_counters(virtual=virtual, iwarp=self._is_iwarp), PMA)
 
     def _scan_port(
         self,
@@ -263,6 +265,7 @@ class DeviceReader:
         link_layer = read_text(folder / "link_layer")
         mac = read_text(self._net / netdev / "address") if netdev else ""
         kind = " ".join(filter(None, (link_layer, shared["hca_type"] or self.driver, shared["board_id"])))
+        port.has_mads = link_layer == "InfiniBand" and not self._is_iwarp  # old kernels show that for iWARP too
         port.set_attributes({**shared, "netdev": netdev, "link_layer": link_layer, "mac": mac}, kind)
         port.speed.configure(self._recognised_driver, link_layer, self._net / netdev if netdev else None)
         read_netlink: NetlinkRead | None = None

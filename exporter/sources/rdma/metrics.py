@@ -356,6 +356,20 @@ RAW = vocabulary.schema(
 )
 """Counters of ports under the drivers' own names."""
 
+CHARACTER_DEVICES = vocabulary.schema(
+    "fabric_rdma_",
+    (*LABELS, "kind"),
+    own={
+        "character_device": gauge(
+            "Whether a character device is there (1) or not (0): uverbs of the device, which programs open; umad of an"
+            " InfiniBand port; issm where the kernel has one; rdma_cm of the host. Where --path.dev is set, its node in"
+            " the host's /dev too."
+        )
+    },
+    origins={"character_device": ["/sys/class/infiniband_verbs, infiniband_mad, misc", "/dev/infiniband"]},
+)
+"""Character devices of ports; uverbs is one of a device, and counts for each of its ports."""
+
 QUEUE_PAIRS = vocabulary.schema(
     "fabric_rdma_",
     ("device", "command", "qp_type", "state"),

@@ -18,6 +18,8 @@ from exporter.core.source import (
     Reading,
     Source,
 )
+from exporter.core.table import Table
+from exporter.linux.character_devices import CharacterDevices, is_listed, read_character_devices
 from exporter.linux.rdma_reader import RdmaReader
 from exporter.sources.common.blocking_call import call_error
 from exporter.sources.common.failures import failure_of
@@ -30,6 +32,7 @@ from exporter.sources.common.in_use import InUse
 from exporter.sources.rdma.counters import CounterSelection
 from exporter.sources.rdma.device import DeviceReader, DeviceReading
 from exporter.sources.rdma.metrics import (
+    CHARACTER_DEVICES,
     DEVICE,
     QUEUE_PAIRS,
     RAW,
@@ -42,6 +45,9 @@ from exporter.sources.rdma.tables import RdmaTables
 
 RESCAN_SECONDS = 60.0
 """Seconds after which folders are listed again, and attributes that rarely change are read again."""
+
+CHARACTER_DEVICES_SCAN = "/character devices"
+"""Name of the call that lists the character devices; see SCAN."""
 
 CALL_DEADLINE = 2.0
 """Seconds that one device may take."""
@@ -75,6 +81,7 @@ class RdmaSource:
         self._in_use = InUse()
         self._last_scan = float("-inf")
         self._has_scanned = False
+        self._character_devices: CharacterDevices | None = None
         self._listed: list[str] = []
         self._selected: list[str] = []
         self._tables = RdmaTables()
@@ -96,13 +103,18 @@ class RdmaSource:
             name: partial(self._read_device, name, rescan) for name in self._devices.keys() | hung
         }
         # The listing and the known devices are one batch; a second one is needed for new devices only.
-        results = await self._serial.run([(SCAN, self._names), *sorted(calls.items())])
+        listing: list[tuple[str, Callable[[], object]]] = [(CHARACTER_DEVICES_SCAN, self._list_character_devices)]
+        results = await self._serial.run([(SCAN, self._names), *(listing if rescan else []), *sorted(calls.items())])
         names = results.pop(SCAN)
         if not isinstance(names, list):
             raise call_error(names)
         new = [name for name in names if name not in calls]
         if new:
-            results |= await self._serial.run([(name, partial(self._read_device, name, rescan)) for name in new])
+            listing = [] if rescan else listing
+            new_calls: list[tuple[str, Callable[[], object]]] = [
+                (name, partial(self._read_device, name, rescan)) for name in new
+            ]
+            results |= await self._serial.run([*listing, *new_calls])
         for removed in self._devices.keys() - set(names) - self._serial.hanging:
             self._devices.pop(removed).close()
         readings, failures = self._split_results(names, results)
@@ -110,6 +122,7 @@ class RdmaSource:
             self._has_scanned = False
             self._number_rails()
         tables = self._tables.make(readings)
+        tables += self._character_device_tables(readings, results.get(CHARACTER_DEVICES_SCAN), failures)
         if self._queue_pairs is not None:
             self._queue_pairs.poll({name: device.node_guid for name, device in sorted(self._devices.items())})
             failures += self._queue_pairs.take_failures()
@@ -154,6 +167,25 @@ class RdmaSource:
             self._listed = names
             self._selected = [name for name in names if self._options.matches(name)]
         return self._selected
+
+    def _list_character_devices(self) -> CharacterDevices | None:
+        """List the character devices; None for a recording without them. Runs in the thread."""
+        if self._host.nic_replay is not None and not is_listed(self._host.sysfs):
+            return None
+        return read_character_devices(self._host.sysfs, self._host.dev)
+
+    def _character_device_tables(
+        self, readings: Sequence[DeviceReading], result: object, failures: list[Failure]
+    ) -> list[Table]:
+        """Return the table of character devices, of this listing or the last one; none after one that failed."""
+        if isinstance(result, Exception):
+            self._character_devices = None
+            failures.append(failure_of("", result, self._host.sysfs / "class"))
+        elif isinstance(result, CharacterDevices):
+            self._character_devices = result
+        known = self._character_devices
+        table = self._tables.character_devices(readings, known) if known is not None and readings else None
+        return [] if table is None else [table]
 
     def _read_device(self, name: str, rescan: bool) -> DeviceReading:
         """Read all ports of one device; runs in the thread."""
@@ -203,7 +235,7 @@ def _build(options: RdmaOptions, context: Context) -> list[Source]:
 DEFINITION = Definition(
     "rdma",
     RdmaOptions,
-    (SCHEMA, DEVICE, RAW, QUEUE_PAIRS),
+    (SCHEMA, DEVICE, RAW, CHARACTER_DEVICES, QUEUE_PAIRS),
     _build,
     expect=ExpectKeys(speed="rdma_speed", ports="rdma_ports"),
 )

@@ -10,10 +10,12 @@ from exporter.core.table import (
     Schema,
     Table,
 )
+from exporter.linux.character_devices import CONNECTIONS, MAD, SUBNET_MANAGER, VERBS, CharacterDevice, CharacterDevices
 from exporter.sources.common.host_ports import row_times
 from exporter.sources.rdma.counter_files import CounterSpec
 from exporter.sources.rdma.device import DeviceReading, PortReading
 from exporter.sources.rdma.metrics import (
+    CHARACTER_DEVICES,
     DEVICE,
     LINK,
     RAW,
@@ -43,6 +45,29 @@ class RdmaTables:
         tables += [self._devices(part, found) for part, found in devices.items()]
         raw = self._raw([port for reading in readings for port in reading.ports if port.port.counters.plan.raw])
         return tables if raw is None else [*tables, raw]
+
+    def character_devices(self, readings: Sequence[DeviceReading], devices: CharacterDevices) -> Table | None:
+        """Return the table of the character devices of ports; None if nothing is known of any."""
+        rows: list[tuple[LabelValues, CharacterDevice]] = []
+        for port in [port.port for reading in readings for port in reading.ports]:
+            labels = port.device, str(port.number)
+            rows.append(((*labels, VERBS), CharacterDevice(VERBS, port.device)))
+            if port.has_mads:
+                rows.append(((*labels, MAD), CharacterDevice(MAD, port.device, port.number)))
+            manager = CharacterDevice(SUBNET_MANAGER, port.device, port.number)
+            rows += [((*labels, SUBNET_MANAGER), manager)] if manager in devices.found else []
+        rows += [(("", "", CONNECTIONS), CharacterDevice(CONNECTIONS))] if rows else []
+        known = {labels: there for labels, device in rows if (there := devices.has(device)) is not None}
+        if not known:
+            return None
+        columns = {
+            "character_device": Column(
+                CHARACTER_DEVICES.metrics["character_device"], [int(there) for there in known.values()]
+            )
+        }
+        return Table(
+            CHARACTER_DEVICES, self._keeper(CHARACTER_DEVICES, "").rows(list(known)), columns, readings[0].time
+        )
 
     def _part(self, schema: Schema, driver: str, layout: tuple[CounterSpec, ...]) -> str:
         """Return the table's name for a driver's ports, or devices, whose counters have the same widths and units."""

@@ -440,8 +440,7 @@ async def test_ports_with_different_units_have_separate_tables(tmp_path):
     make(tmp_path, "bnxt_re0", BNXT, driver="bnxt_en")
     make(tmp_path, "bnxt_re1", BNXT, pma={"port_rcv_data": 10}, driver="bnxt_en", pci="0000:22:00.0")
     async with opened(tmp_path) as source:
-        tables = (await source.read()).tables
-        again = (await source.read()).tables
+        tables, again = [[table for table in (await source.read()).tables if table.schema is SCHEMA] for _ in range(2)]
     assert {table.part: table.columns["receive_bytes_total"].factor for table in tables} == {
         "bnxt_en": 1,
         "bnxt_en 1": 4,

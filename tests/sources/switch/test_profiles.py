@@ -40,7 +40,7 @@ from tests.simulators.snmp_switch import SimulatedSwitch
 from tests.simulators.switch_kinds import KINDS
 
 PLACE = FIXTURES / "switch-snmp"
-NAMES = ["arista", "comware", "cumulus", "generic", "junos", "nxos", "onyx", "os10", "sonic"]
+NAMES = ["arista", "comware", "cumulus", "generic", "ios", "junos", "nxos", "onyx", "os10", "sonic"]
 
 IEEE = {"traffic": "counted", "errors": "counted"}
 FAMILIES = {
@@ -48,6 +48,7 @@ FAMILIES = {
     "comware": {},
     "cumulus": {"pause": "counted", "pfc": "counted", "queues": "counted"},
     "generic": {"pause": "counted", "pfc": "counted"},
+    "ios": {"optics": "counted"},
     "junos": {"queues": "counted", "optics": "counted"},
     "nxos": {"pfc": "counted", "pfc_duration": "counted"},
     "onyx": {
@@ -198,6 +199,13 @@ EXPECTED = {
                 "transmit_pfc_all_priorities_frames_total": 72,
                 "receive_pfc_all_priorities_frames_total": 73,
             },
+        },
+    },
+    "ios": {
+        MODULES: {("HundredGigE0/0/0/1",): {"module_temperature_celsius": 31.0, "module_voltage_volts": 3.287}},
+        LANES: {
+            ("HundredGigE0/0/0/1", "1"): {"module_lane_receive_power_watts": 212 * MICRO},
+            ("HundredGigE0/0/0/1", "4"): {"module_lane_receive_power_watts": 215 * MICRO},
         },
     },
     "os10": {PORTS: {("ethernet1/1/1",): {}}},

@@ -13,7 +13,7 @@ from exporter.core.table import Value, complete_sum
 from exporter.sources.switch.merge import Family, PartialTable, PartialTableBuilder, Support
 from exporter.sources.switch.metrics import PACKET_SUMS
 from exporter.sources.switch.options import Login, Target
-from exporter.sources.switch.readers.empty_cages import has_module
+from exporter.sources.switch.readers.empty_cages import has_module, is_measured
 from exporter.switch_api.errors import (
     InvalidResponseError,
     LoginBackoffError,
@@ -115,15 +115,18 @@ def add_module_rows(modules: PartialTableBuilder, lanes: PartialTableBuilder, na
         return
     modules.row((name,), {"module_temperature_celsius": module.temperature, "module_voltage_volts": module.voltage})
     for lane in sorted({*module.receive_power, *module.transmit_power, *module.bias}, key=int):
-        received, transmitted = module.receive_power.get(lane), module.transmit_power.get(lane)
-        lanes.row(
-            (name, lane),
-            {
-                "module_lane_receive_power_watts": None if received is None else watts_of_dbm(received),
-                "module_lane_transmit_power_watts": None if transmitted is None else watts_of_dbm(transmitted),
-                "module_lane_bias_amperes": module.bias.get(lane),
-            },
-        )
+        levels = module.receive_power.get(lane), module.transmit_power.get(lane)
+        received, transmitted = (None if level is None else watts_of_dbm(level) for level in levels)
+        bias = module.bias.get(lane)
+        if is_measured(bias, received, transmitted):
+            lanes.row(
+                (name, lane),
+                {
+                    "module_lane_receive_power_watts": received,
+                    "module_lane_transmit_power_watts": transmitted,
+                    "module_lane_bias_amperes": bias,
+                },
+            )
 
 
 def reason_of(error: SwitchApiError) -> str:

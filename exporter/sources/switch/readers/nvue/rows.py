@@ -19,7 +19,7 @@ from exporter.sources.switch.metrics import (
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
-from exporter.sources.switch.readers.empty_cages import has_module
+from exporter.sources.switch.readers.empty_cages import has_module, is_measured
 from exporter.switch_api.nvue.modules import NvueLane, NvueModule
 from exporter.switch_api.nvue.parser import NvueInterface, NvueQos
 
@@ -49,6 +49,11 @@ _QUEUE_KEYS = MappingProxyType(
 )
 _GROUP_KEYS = MappingProxyType({"priority_group_discards_total": "rx-buffer-discards"})
 ECN_MARKED = "ecn_marked_packets_total"
+_RECEIVED, _TRANSMITTED, _BIAS = (
+    "module_lane_receive_power_watts",
+    "module_lane_transmit_power_watts",
+    "module_lane_bias_amperes",
+)
 
 CountersByNumber = Mapping[int, Mapping[str, int]]
 """Counters by the number of a priority, queue or priority group, and by the key of NVUE."""
@@ -159,7 +164,8 @@ class NvueRows:
                 measured = {"module_temperature_celsius": module.temperature, "module_voltage_volts": module.voltage}
                 self._modules_builder.row((name,), measured)
             for number, cells in lanes.items():
-                self._lanes_builder.row((name, str(number)), cells)
+                if is_measured(cells[_BIAS], cells[_RECEIVED], cells[_TRANSMITTED]):
+                    self._lanes_builder.row((name, str(number)), cells)
         return self._modules_builder.part(self.time), self._lanes_builder.part(self.time)
 
 
@@ -171,15 +177,15 @@ def _part(builder: PartialTableBuilder, readings: Sequence[QosReading]) -> Parti
     return builder.part(max(times), times=times, epochs=epochs)
 
 
-def _numbers(rows: Iterable[Mapping[str, Value | None]]) -> Iterator[float]:
-    return (value for row in rows for value in row.values() if isinstance(value, int | float))
+def _numbers(rows: Iterable[Mapping[str, float | None]]) -> Iterator[float]:
+    return (value for row in rows for value in row.values() if value is not None)
 
 
-def _lane_cells(lane: NvueLane) -> dict[str, Value | None]:
+def _lane_cells(lane: NvueLane) -> dict[str, float | None]:
     return {
-        "module_lane_receive_power_watts": _watts(lane.receive_milliwatts, lane.receive_dbm),
-        "module_lane_transmit_power_watts": _watts(lane.transmit_milliwatts, lane.transmit_dbm),
-        "module_lane_bias_amperes": lane.bias,
+        _RECEIVED: _watts(lane.receive_milliwatts, lane.receive_dbm),
+        _TRANSMITTED: _watts(lane.transmit_milliwatts, lane.transmit_dbm),
+        _BIAS: lane.bias,
     }
 
 

@@ -140,7 +140,7 @@ class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         interval: Time between polls if the configuration sets none.
         refresh: Time between refreshes of the counters, as documented by the vendor.
         stamps: Column with the sysUpTime at which the counters of a port were read.
-        optics: MIB of module sensors: ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB or JUNIPER-DOM-MIB.
+        optics: MIB of module sensors: ENTITY-SENSOR-MIB, also with SONiC's indexes, or that of Cisco or Juniper.
         without: Names of tables of the extended profile that the switch does not have, or implements incorrectly.
         tables: By name.
     """
@@ -152,7 +152,7 @@ class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     interval: Duration | None = None
     refresh: Duration | None = None
     stamps: str | None = None
-    optics: Literal["entity", "cisco", "junos"] | None = None
+    optics: Literal["entity", "sonic", "cisco", "junos"] | None = None
     without: tuple[str, ...] = ()
     tables: dict[str, TableSpec] = {}  # msgspec copies mutable defaults
 

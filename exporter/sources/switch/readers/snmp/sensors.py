@@ -7,52 +7,44 @@ minute, and both only with `optics: true`.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from exporter.config.units import watts_of_dbm
 from exporter.core.source import Failure
 from exporter.snmp.ber import Oid
-from exporter.snmp.ber import Value as SnmpValue
 from exporter.snmp.client import SnmpClient
 from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
 from exporter.sources.switch.metrics import LANES, MODULES
-from exporter.sources.switch.port_names import canonical
-from exporter.sources.switch.readers.empty_cages import has_module
+from exporter.sources.switch.readers.empty_cages import has_module, is_measured
 from exporter.sources.switch.readers.snmp.inventory import Inventory
-from exporter.sources.switch.readers.snmp.text import failures_of, number_of, text_of
+from exporter.sources.switch.readers.snmp.sensor_locations import MAX_ENTITIES, SensorLocation, read_locations
+from exporter.sources.switch.readers.snmp.text import failures_of, number_of
 
 NAMES_MAX_AGE_SECONDS = 3600.0
 """Seconds after which the names of sensors are read again."""
-
-MAX_ENTITIES = 10_000
-"""Most rows of a column of names or sensors."""
-
-_ENTITY = (1, 3, 6, 1, 2, 1, 47, 1, 1, 1, 1)
-_DESCRIPTION, _CONTAINED_IN, _NAME = (*_ENTITY, 2), (*_ENTITY, 4), (*_ENTITY, 7)
-_ALIAS = (1, 3, 6, 1, 2, 1, 47, 1, 3, 2, 1, 2)
-"""entAliasMappingIdentifier: the interface of a physical entity, as the identifier of its row in ifTable."""
 
 SENSORS: Mapping[str, Oid] = MappingProxyType(
     {
         "entity": (1, 3, 6, 1, 2, 1, 99, 1, 1, 1),
         "cisco": (1, 3, 6, 1, 4, 1, 9, 9, 91, 1, 1, 1, 1),
+        "sonic": (1, 3, 6, 1, 2, 1, 99, 1, 1, 1),
     }
 )
-"""Entries of the two sensor tables: type, scale, precision, value and status are columns 1 to 5 of both."""
+"""Entries of the two sensor tables: type, scale, precision, value and status are columns 1 to 5 of both. SONiC has that
+of ENTITY-SENSOR-MIB, and the interface in its index."""
+
+_UNITS_COLUMN: Mapping[str, Oid] = MappingProxyType({mib: (*SENSORS[mib], 6) for mib in ("entity", "sonic")})
+"""entPhySensorUnitsDisplay; the column of that number in Cisco's table is a time."""
 
 _JUNOS = (1, 3, 6, 1, 4, 1, 2636, 3, 60, 1)
 _JUNOS_MODULE, _JUNOS_LANE = (*_JUNOS, 1, 1, 1), (*_JUNOS, 2, 1, 1)
 
-_VOLTS_AC, _VOLTS, _AMPERES, _WATTS, _CELSIUS, _DBM = 3, 4, 5, 6, 8, 14
+_OTHER, _VOLTS_AC, _VOLTS, _AMPERES, _WATTS, _CELSIUS, _DBM = 1, 3, 4, 5, 6, 8, 14
+_DECIBELS = frozenset({"dbm", "db"})
 _OK = 1
 _UNITS = 9
 """EntitySensorDataScale of 1; each step is a factor of a thousand."""
 
-_MAX_CONTAINERS = 8
-"""Most steps from a sensor up through entPhysicalContainedIn, which may loop."""
-
-_LANE = re.compile(r"\blane[\s-]*(\d{1,2})\b", re.IGNORECASE)
 _RECEIVE = re.compile(r"\b(rx|receive|input)", re.IGNORECASE)
 _TRANSMIT = re.compile(r"\b(tx|transmit|output)", re.IGNORECASE)
 
@@ -80,15 +72,6 @@ _VALID_RANGES = MappingProxyType(
 """Range of values that a module can measure; others are invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class SensorLocation:
-    """The interface of a sensor's port, its lane (0 if it has none), and the sensor's name."""
-
-    port: Oid
-    lane: int
-    title: str
-
-
 class ModuleSensors:
     """The module sensors of one switch, from reading to reading."""
 
@@ -112,7 +95,13 @@ class ModuleSensors:
         else:
             failures = []
             if now - self._names_read_at >= NAMES_MAX_AGE_SECONDS:
-                self._locations, failures = await _read_locations(client, SENSORS[self._mib], inventory)
+                self._locations, failures = await read_locations(
+                    client,
+                    SENSORS[self._mib],
+                    inventory,
+                    sonic=self._mib == "sonic",
+                    units=_UNITS_COLUMN.get(self._mib),
+                )
                 self._names_read_at = now
             found, more = await _read_values(client, SENSORS[self._mib], self._locations)
             failures += more
@@ -120,9 +109,9 @@ class ModuleSensors:
         for (port, lane), values in sorted(found.items(), key=lambda one: one[0]):
             if port in inventory.ports and port not in empty:
                 name = inventory.ports[port]
-                if lane:
+                if lane and is_measured(values.get(BIAS), values.get(RECEIVED), values.get(SENT)):
                     self._lanes.row((name, str(lane)), values)
-                else:
+                elif not lane:
                     self._modules.row((name,), values)
         parts = [self._modules.part(now), self._lanes.part(now)]
         return [part for part in parts if part.keys], failures
@@ -144,73 +133,6 @@ def _empty_cages(found: Rows) -> set[Oid]:
     return {port for port, values in by_port.items() if not has_module(values.pop((0, VOLTAGE), None), values.values())}
 
 
-async def _read_locations(
-    client: SnmpClient, table: Oid, inventory: Inventory
-) -> tuple[dict[Oid, SensorLocation], list[Failure]]:
-    """Read the port and lane of each sensor."""
-    columns = (_NAME, _DESCRIPTION, _CONTAINED_IN, _ALIAS)
-    result = await client.walk([*columns, (*table, 1)], max_rows=MAX_ENTITIES)
-    names, descriptions, containers, aliases = (result.columns[oid].rows for oid in columns)
-    titles = {index: text_of(names.get(index)) or text_of(descriptions.get(index)) for index in {*names, *descriptions}}
-    interfaces = {index[:1]: value[-1:] for index, value in aliases.items() if isinstance(value, tuple)}
-    locations: dict[Oid, SensorLocation] = {}
-    for sensor in result.columns[(*table, 1)].rows:
-        found = _port_and_lane(_containment(sensor, containers), titles, interfaces, inventory)
-        if found is not None:
-            port, lane = found
-            locations[sensor] = SensorLocation(port, lane, titles.get(sensor, ""))
-    return _number_lanes_from_one(locations), failures_of(result)
-
-
-def _containment(sensor: Oid, containers: Mapping[Oid, SnmpValue]) -> list[Oid]:
-    """Return a sensor, the entity that contains it, the entity that contains that, and so on."""
-    chain = [sensor]
-    while len(chain) < _MAX_CONTAINERS and (container := number_of(containers.get(chain[-1]))):
-        chain.append((container,))
-    return chain
-
-
-def _port_and_lane(
-    chain: list[Oid], titles: Mapping[Oid, str], interfaces: Mapping[Oid, Oid], inventory: Inventory
-) -> tuple[Oid, int] | None:
-    """Return the port and lane of a sensor: from its own name, else the names or aliases of what contains it."""
-    port: Oid = ()
-    lane = -1
-    for entity in chain:
-        title = titles.get(entity, "")
-        found = _LANE.search(title)
-        if found and lane < 0:
-            lane = int(found[1])
-        if not port:
-            port, lane_of_name = _port_in_title(title, inventory)
-            lane = lane_of_name if lane < 0 else lane
-            port = port or interfaces.get(entity, ())
-    return (port, lane) if port in inventory.ports else None
-
-
-def _port_in_title(title: str, inventory: Inventory) -> tuple[Oid, int]:
-    """Return the port named in a title, and the lane after it as in `Ethernet0/1`, -1 if there is none."""
-    for word in title.split():
-        name = canonical(word)
-        if name.isdecimal():  # not necessarily a port
-            continue
-        if name in inventory.by_name:
-            return inventory.by_name[name], -1
-        head, _, lane = word.rpartition("/")
-        if lane.isascii() and lane.isdecimal() and canonical(head) in inventory.by_name:
-            return inventory.by_name[canonical(head)], int(lane)
-    return (), -1
-
-
-def _number_lanes_from_one(locations: Mapping[Oid, SensorLocation]) -> dict[Oid, SensorLocation]:
-    """Number the lanes of each port from 1; a sensor without a lane has 0."""
-    from_zero = {one.port for one in locations.values() if one.lane == 0}
-    return {
-        sensor: SensorLocation(one.port, one.lane + (one.port in from_zero) if one.lane >= 0 else 0, one.title)
-        for sensor, one in locations.items()
-    }
-
-
 async def _read_values(
     client: SnmpClient, table: Oid, locations: Mapping[Oid, SensorLocation]
 ) -> tuple[Rows, list[Failure]]:
@@ -222,6 +144,8 @@ async def _read_values(
         if states.get(sensor, _OK) != _OK:  # a missing column is treated as ok
             continue
         numbers = [number_of(column.get(sensor)) for column in (types, scales, precisions, values)]
+        if numbers[0] == _OTHER and location.unit.lower() in _DECIBELS:  # ENTITY-SENSOR-MIB has no type for dBm
+            numbers[0] = _DBM
         metric = metric_of(location.title, *numbers)
         if metric is not None:
             ending, value = metric
