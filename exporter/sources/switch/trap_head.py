@@ -83,7 +83,7 @@ def _is_v3_right(message: v3.V3Message, senders: Sequence[TrapSender], own_engin
             continue
         if not message.engine_id:  # the discovery that begins an inform (RFC 3414, section 4)
             return True
-        is_engine = message.engine_id == own_engine_id or message.engine_id == engine_id
+        is_engine = message.engine_id in (own_engine_id, engine_id)
         if is_engine and message.user == security.name.encode() and level >= security.level:
             return True
     return False

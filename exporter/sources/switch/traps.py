@@ -341,7 +341,7 @@ async def _update_addresses(peer: Peer) -> Sequence[Failure]:
         effect = "the addresses resolved before are used" if peer.addresses else "its traps are refused"
         reason = str(error) or f"the resolver did not answer within {LOOKUP_SECONDS:g} s"
         return [Failure(peer.target.name, "unreachable", f"{effect}: {host}: {reason}")]
-    peer.addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    peer.addresses = tuple(dict.fromkeys(_unmapped(address) for *_, address in found))
     return ()
 
 
@@ -353,7 +353,9 @@ def _unmapped(address: Sequence[Any]) -> str:
 class _Filter:
     """Passes each datagram to a function, with its address, that decides whether pysnmp gets it."""
 
-    def __init__(self, on_datagram: Callable[[str, bytes, Callable[[], None]], None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, on_datagram: Callable[[str, bytes, Callable[[], None]], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
         super().__init__(loop=loop)  # type: ignore[call-arg]  # __init__ of pysnmp's class
         self._on_datagram = on_datagram
         self._decode: Callable[[Any, Any, bytes], None] | None = None
