@@ -187,9 +187,9 @@ class WebApp(Application):
         from exporter.outputs.webauth import AuthResult, BasicAuth  # noqa: PLC0415 - only where there are users
 
         if self._auth is None:
-            self._auth = BasicAuth()
+            self._auth = BasicAuth(max(1, self.max_connections // 2))  # the others remain for new clients
         authorization = request.headers.get(b"authorization", b"").decode("latin-1")
-        result = await self._auth.check(authorization, users)
+        result = await self._auth.check(authorization, users, request.client)
         if result is AuthResult.BUSY:
             return text(503, "too many passwords are being checked", (b"retry-after", b"1"))
         if result is AuthResult.DENIED:

@@ -147,6 +147,94 @@ async def test_a_flood_of_passwords_is_bounded():
     auth.close()
 
 
+async def test_right_passwords_are_served_while_wrong_ones_flood(tmp_path):
+    """Seen on the running daemon: 503 for right passwords, that were not used before, during such a flood."""
+    config = tmp_path / "web.yml"
+    users = ", ".join(f"user{n}: {hashed(f'right{n}')}" for n in range(4))
+    config.write_text(f"basic_auth_users: {{{users}}}")
+    refused = []
+    async with serving(config) as server:
+        url = "http://{}:{}/metrics".format(*server.addresses[0])
+
+        async def flood(user, number):
+            async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+                for turn in range(1000):
+                    refused.append((await client.get(url, auth=(user, f"wrong{number}-{turn}"))).status_code)
+
+        flooding = [asyncio.create_task(flood(("user0", "nobody")[n % 2], n)) for n in range(80)]
+        while len(refused) < 100:  # noqa: ASYNC110  # until it floods
+            await asyncio.sleep(0.01)
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            found = [(await client.get(url, auth=(f"user{n}", f"right{n}"))).status_code for n in range(4)]
+        for task in flooding:
+            task.cancel()
+        await asyncio.gather(*flooding, return_exceptions=True)
+    assert found == [200] * 4
+    assert set(refused) == {401}
+
+
+async def test_a_flood_of_one_client_or_user_takes_no_turns_of_others():
+    """By the number of checks that end before a right password of another is accepted, not by time."""
+    users = {"alice": hashed("right").encode(), "bob": hashed("other").encode()}
+    for flooded, client in (("alice", "192.0.2.1"), ("mallory", "192.0.2.2"), ("bob", "192.0.2.2")):
+        auth = BasicAuth(200)
+        ended = []
+
+        async def flood(number, auth=auth, flooded=flooded, client=client, ended=ended):
+            await auth.check(httpx.BasicAuth(flooded, f"wrong{number}")._auth_header, users, client)
+            ended.append(number)
+
+        flooding = [asyncio.create_task(flood(number)) for number in range(100)]
+        await asyncio.sleep(0)
+        right = httpx.BasicAuth("alice", "right")._auth_header
+        assert await auth.check(right, users, "192.0.2.2") is AuthResult.ALLOWED
+        assert len(ended) <= 4
+        await asyncio.gather(*flooding)
+        auth.close()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8::1", "2001:db8::2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("", "", True),
+    ],
+)
+def test_clients_are_addresses_or_networks(one, other, is_same):
+    assert (webauth._network(one) == webauth._network(other)) is is_same
+
+
+async def test_an_accepted_password_stays_so_until_its_own_hash_changes(monkeypatch):
+    computed = []
+    real = webauth._matches
+    monkeypatch.setattr(webauth, "_matches", lambda password, hash_: computed.append(hash_) or real(password, hash_))
+    auth = BasicAuth()
+    alice, bob = hashed("right").encode(), hashed("other").encode()
+    right = httpx.BasicAuth("alice", "right")._auth_header
+    for users in ({"alice": alice}, {"alice": alice, "bob": bob}, {"alice": alice}):
+        assert await auth.check(right, users) is AuthResult.ALLOWED
+    assert computed == [alice]
+    assert await auth.check(right, {"bob": bob}) is AuthResult.DENIED
+    auth.close()
+
+
+async def test_a_password_is_what_bcrypt_reads_of_it(monkeypatch):
+    """Any number of right ones, which differ after 72 bytes, would fill the cache."""
+    computed = []
+    real = webauth._matches
+    monkeypatch.setattr(webauth, "_matches", lambda password, hash_: computed.append(hash_) or real(password, hash_))
+    auth = BasicAuth()
+    users = {"alice": hashed("x" * 72).encode()}
+    for number in range(3):
+        header = httpx.BasicAuth("alice", "x" * 72 + str(number))._auth_header
+        assert await auth.check(header, users) is AuthResult.ALLOWED
+    assert len(computed) == 1
+    auth.close()
+
+
 @pytest.mark.parametrize("header", ["", "Basic", "Basic !!!", "Bearer YTpi", "Basic YWI=", "Basic //86YQ=="])
 def test_malformed_credentials(header):
     assert parse_basic(header) is None
