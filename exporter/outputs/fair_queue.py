@@ -46,14 +46,13 @@ class FairQueue:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(who, deque()).append(turn)
         self._count += 1
-        if not self._taken:
-            self._give()
+        self._give()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._remove(who, turn)
-            else:  # it was given in the same iteration of the loop
+            elif turn.exception() is None:  # it was given in the same iteration of the loop
                 self._taken = False
                 self._give()
             raise
@@ -64,21 +63,26 @@ class FairQueue:
             raise FullError
         newest = self._waiting[most][-1]
         self._remove(most, newest)
-        newest.set_exception(FullError())
+        if not newest.done():
+            newest.set_exception(FullError())
 
     def _remove(self, who: Hashable, turn: "asyncio.Future[None]") -> None:
-        self._waiting[who].remove(turn)
-        self._count -= 1
-        if not self._waiting[who]:
-            del self._waiting[who]
+        """Remove one who waits; one that was cancelled may be removed already."""
+        turns = self._waiting.get(who, ())
+        if turn in turns:
+            self._waiting[who].remove(turn)
+            self._count -= 1
+            if not self._waiting[who]:
+                del self._waiting[who]
 
     def _give(self) -> None:
-        if not self._waiting:
-            return
-        who, turns = next(iter(self._waiting.items()))
-        turn = turns[0]
-        self._remove(who, turn)
-        if who in self._waiting:
-            self._waiting[who] = self._waiting.pop(who)  # to the end
-        self._taken = True
-        turn.set_result(None)
+        """Give the next turn."""
+        while self._waiting and not self._taken:
+            who, turns = next(iter(self._waiting.items()))
+            turn = turns[0]
+            self._remove(who, turn)
+            if who in self._waiting:
+                self._waiting[who] = self._waiting.pop(who)  # to the end
+            if not turn.done():  # a task that is cancelled continues only later
+                self._taken = True
+                turn.set_result(None)
