@@ -110,17 +110,29 @@ def explain(error: msgspec.ValidationError, data: object, root: type) -> tuple[l
 def _unknown_key(path: list[str | int], key: str, root: type) -> tuple[list[str | int], str]:
     known = _keys_at(root, path)
     close = difflib.get_close_matches(key, known, n=1)
-    is_shown = is_name(key) and (bool(close) or not _has_credentials(root, path))
+    is_shown = is_name(key) and bool(close) if _has_credentials(root, path) else is_name(key) or bool(close)
     return [*path, key if is_shown else HiddenKey(key)], f"unknown key; {_suggestion(close, known)}"
 
 
 def _without_secret(path: list[str | int], value: object, root: type) -> list[str | int]:
     """Return a path whose last step is not shown if it is a free name without the mapping that belongs there."""
     last = path[-1] if path else 0
-    is_free = isinstance(last, str) and typing.get_origin(_type_at(root, path[:-1])) is dict
-    if isinstance(last, str) and is_free and not isinstance(value, dict) and not is_name(last):
+    if not isinstance(last, str) or isinstance(value, dict) or is_name(last):
+        return path
+    above = _type_at(root, path[:-1])
+    is_free = typing.get_origin(above) is dict
+    is_secret = any(isinstance(step, str) and _SECRET.search(step) for step in path[:-1])
+    if is_free and (is_secret or _holds_credentials(typing.get_args(above)[-1])):
         return [*path[:-1], HiddenKey(last)]
     return path
+
+
+def _holds_credentials(wanted: Any) -> bool:  # noqa: ANN401  # any type expression
+    """Return whether a type has keys of credentials, itself or below."""
+    if not _is_struct(wanted):
+        return any(_holds_credentials(one) for one in typing.get_args(wanted))
+    fields = msgspec.structs.fields(wanted)
+    return any(_CREDENTIAL.search(field.encode_name) or _holds_credentials(field.type) for field in fields)
 
 
 def _has_credentials(root: type | None, path: Sequence[str | int]) -> bool:
@@ -198,7 +210,7 @@ def _type_mismatch(kind: str, expected: str, displayed: str, value: object) -> s
 
 
 def _display(path: Sequence[str | int], value: object, root: type | None) -> str:
-    """Return a value as text, unless it may be a secret; `root` is None where it is known to be none of its siblings."""
+    """Return a value as text, unless it may be a secret, also of another key beside it; `root` is None if it is not."""
     misplaced = isinstance(value, str) and len(value) > _MAX_SHORT and _has_credentials(root, path[:-1])
     if misplaced or any(isinstance(step, str) and _SECRET.search(step) for step in path):
         return "a value that is not shown, as it may be a secret"

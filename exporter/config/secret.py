@@ -18,13 +18,11 @@ def check_exactly_one(name: str, inline: str | None, file: str | None, variable:
     """Check that exactly one of the three ways to give a secret is used.
 
     Raises:
-        ValueError: None or several are used, or it is empty.
+        ValueError: None or several are used.
     """
     given = [value for value in (inline, file, variable) if value is not None]
     if len(given) != 1:
         raise ValueError(f"give exactly one of {name}, {name}_file and {name}_env")
-    if not given[0]:
-        raise ValueError(f"{name} is empty; give it, or the name of its file or variable")
 
 
 def read_secret(inline: str | None, file: str | None, variable: str | None) -> str:

@@ -23,8 +23,8 @@ MAX_DIGITS = 18
 _FORBIDDEN = re.compile("[\0\ud800-\udfff]")
 """What only an escape can write: NUL, which no path, host or label can contain, and the halves of characters."""
 
-_INDICATORS = "*&!%@`"
-"""What no value without quotes can begin with: YAML takes it for an alias, an anchor, a tag or a directive."""
+_INDICATORS = "*&%@`"
+"""What no value without quotes can begin with. The parser takes the pattern *_bytes for an alias, for example."""
 
 _QUOTED = re.compile(r"(alias|anchor|tag|handle) '.*'")
 """What errors of the parser quote: a secret that begins with * & ! would be shown."""

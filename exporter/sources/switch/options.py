@@ -28,8 +28,8 @@ _SECRETS = ("community", "password")
 
 MIN_PASSWORD_BYTES = 8
 MAX_NAME_BYTES = 32
-"""Limits of SNMPv3: of passwords (RFC 3414, section 11.2), and of user and context names (RFC 3414, section 5; RFC 3415,
-section 4)."""
+"""Limits of SNMPv3: of passwords (RFC 3414, section 11.2), and of names of users and contexts (RFC 3414, section 5, and
+RFC 3415, section 4)."""
 
 
 class Snmp(SecretStruct, frozen=True, kw_only=True):
@@ -84,6 +84,7 @@ class Snmp(SecretStruct, frozen=True, kw_only=True):
             self._check_user()
         else:
             check_exactly_one("community", self.community, self.community_file, self.community_env)
+            _check_not_empty("community", self.community)
             self._refuse("user", "auth", "priv", "engine_id", "context", why=f"version {self.version} has communities")
 
     @property
@@ -114,6 +115,11 @@ class Snmp(SecretStruct, frozen=True, kw_only=True):
         for name in names:
             if getattr(self, name):
                 raise ValueError(f"{name} does not go with version {self.version}: {why}")
+
+
+def _check_not_empty(key: str, secret: str | None) -> None:
+    if secret == "":
+        raise ValueError(f"{key} is empty; give it, or the name of its file or variable")
 
 
 def _check_length(key: str, password: str | None) -> None:
@@ -150,6 +156,7 @@ class Login(SecretStruct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check that there is one password, and at most one way to verify the certificate."""
         check_exactly_one("password", self.password, self.password_file, self.password_env)
+        _check_not_empty("password", self.password)
         if (self.ca_file is not None) + (self.sha256 is not None) + self.insecure > 1:
             raise ValueError("ca_file, sha256 and insecure exclude each other; give one of them")
         if self.sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", self.sha256.replace(":", "").strip()):
