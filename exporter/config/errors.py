@@ -38,7 +38,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z_-]{0,31}|.{1,3}", re.DOTALL)
 
 
 class HiddenKey(str):
-    """A step of a path that errors do not quote: what stands where a key belongs may be a secret."""
+    """A step of a path that errors do not quote: what is written in place of a key may be a secret."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ from exporter.config.units import Amount, BitRate, Duration
 
 _SECRET = re.compile(r"pass|communit|secret|token(?!s_per_step)|credential|key|basic_auth", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"(?:password|community)(?:_file|_env)?")
-"""Keys of a mapping with credentials. Where one stands in the place of another key or value, it is not shown."""
+"""Keys of a mapping with credentials. What is in the place of another key or value beside them may be a secret."""
 
 _MAX_NUMBER = 999
 _MAX_SHORT = 3

@@ -1,4 +1,4 @@
-"""No error quotes a secret, wherever in a configuration it stands by mistake."""
+"""No error quotes a secret, wherever in a configuration it is by mistake."""
 
 import pytest
 

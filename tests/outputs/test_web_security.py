@@ -173,7 +173,7 @@ async def test_right_passwords_are_served_while_wrong_ones_flood(tmp_path):
 
         async def flood(number):
             wrong = (f"wrong{number}-{turn}" for turn in count())
-            async for status in statuses(server, ("user0", "nobody")[number % 2], wrong):
+            async for status in statuses(server, ("user0", "unknown")[number % 2], wrong):
                 flooded.append(status)  # noqa: PERF401  # it is read meanwhile
 
         flooding = [asyncio.create_task(flood(number)) for number in range(60)]
