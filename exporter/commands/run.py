@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
     from exporter.config.shard import Shard
     from exporter.daemon.daemon import Daemon
+    from exporter.daemon.lookups import LookupLoop
     from exporter.daemon.settings import Settings, check_roots
 
     log.set_up(arguments.log_level, arguments.log_format)
@@ -75,5 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
     async def serve() -> None:
         await Daemon(settings).run()
 
-    asyncio.run(serve())
+    with asyncio.Runner(loop_factory=LookupLoop) as runner:
+        runner.run(serve())
     return 0

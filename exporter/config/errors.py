@@ -3,6 +3,7 @@
 Only a UserError is printed without a traceback: any other exception is a fault of this program.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -31,6 +32,22 @@ class RuleError(UserError, ValueError):
         self.text = text
 
 
+NOT_SHOWN = "(not shown, as it may be a secret)"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_-]{0,31}|.{1,3}", re.DOTALL)
+
+
+class HiddenKey(str):
+    """A step of a path that errors do not quote: what is written in place of a key may be a secret."""
+
+    __slots__ = ()
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text that should be a key looks like one, with a typo perhaps, and not like a secret."""
+    return _NAME.fullmatch(text) is not None
+
+
 @contextmanager
 def system_errors_as_user_errors(place: str, remedy: str) -> Iterator[None]:
     """Convert errors of the operating system in the block.
@@ -50,9 +67,15 @@ def system_errors_as_user_errors(place: str, remedy: str) -> Iterator[None]:
 
 def dotted(steps: Sequence[str | int]) -> str:
     """Return a path as text, `a.b[0]: `; empty for no steps."""
-    shown = (step if isinstance(step, int) or step.isprintable() else repr(step) for step in steps)
+    shown = [_shown(step) for step in steps]
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in shown).removeprefix(".")
     return f"{text}: " if text else ""
+
+
+def _shown(step: str | int) -> str | int:
+    if isinstance(step, HiddenKey):
+        return NOT_SHOWN
+    return step if isinstance(step, int) or step.isprintable() else repr(step)
 
 
 def check_patterns(key: str, patterns: Iterable[str]) -> None:

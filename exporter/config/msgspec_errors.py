@@ -15,10 +15,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from exporter.config.errors import RuleError
+from exporter.config.errors import HiddenKey, RuleError, is_name
 from exporter.config.units import Amount, BitRate, Duration
 
 _SECRET = re.compile(r"pass|communit|secret|token(?!s_per_step)|credential|key|basic_auth", re.IGNORECASE)
+_CREDENTIAL = re.compile(r"(?:password|community)(?:_file|_env)?")
+"""Keys of a mapping with credentials. What is in the place of another key or value beside them may be a secret."""
+
+_MAX_NUMBER = 999
+_MAX_SHORT = 3
+"""A number or a text of up to three characters is no secret."""
+
 _WORDS = MappingProxyType(
     {
         "object": "a mapping",
@@ -83,19 +90,54 @@ def explain(error: msgspec.ValidationError, data: object, root: type) -> tuple[l
     if isinstance(error.__cause__, RuleError):
         return [*path, *error.__cause__.steps], error.__cause__.text
     if kind == "unknown_key":
-        return [*path, detail], f"unknown key; {_suggestion(detail, _keys_at(root, path))}"
+        return _unknown_key(path, detail, root)
     if kind == "key_type":
         text = _key_type(value)
     elif kind == "missing_key":
         text = f"missing key {detail!r}; add it"
     elif kind == "choice":
         known = _choices(_type_at(root, path))
-        text = f"is {_display(path, value)}; expected one of {', '.join(known)}{_did_you_mean(value, known)}"
+        meant = _did_you_mean(value, known)
+        shown = _display(path, value, root if not meant else None)
+        text = f"is {shown}; expected one of {', '.join(known)}{meant}"
     elif kind == "rule" and not detail.startswith("expected"):
         text = detail  # of a rule about several keys: it is complete, and there is no one value to show
     else:
-        text = _type_mismatch(kind, detail, path, value)
-    return path, text
+        text = _type_mismatch(kind, detail, _display(path, value, root), value)
+    return _without_secret(path, value, root), text
+
+
+def _unknown_key(path: list[str | int], key: str, root: type) -> tuple[list[str | int], str]:
+    known = _keys_at(root, path)
+    close = difflib.get_close_matches(key, known, n=1)
+    is_shown = is_name(key) and bool(close) if _has_credentials(root, path) else is_name(key) or bool(close)
+    return [*path, key if is_shown else HiddenKey(key)], f"unknown key; {_suggestion(close, known)}"
+
+
+def _without_secret(path: list[str | int], value: object, root: type) -> list[str | int]:
+    """Return a path whose last step is not shown if it is a free name without the mapping that belongs there."""
+    last = path[-1] if path else 0
+    if not isinstance(last, str) or isinstance(value, dict) or is_name(last):
+        return path
+    above = _type_at(root, path[:-1])
+    is_free = typing.get_origin(above) is dict
+    is_secret = any(isinstance(step, str) and _SECRET.search(step) for step in path[:-1])
+    if is_free and (is_secret or _holds_credentials(typing.get_args(above)[-1])):
+        return [*path[:-1], HiddenKey(last)]
+    return path
+
+
+def _holds_credentials(wanted: Any) -> bool:  # noqa: ANN401  # any type expression
+    """Return whether a type has keys of credentials, itself or below."""
+    if not _is_struct(wanted):
+        return any(_holds_credentials(one) for one in typing.get_args(wanted))
+    fields = msgspec.structs.fields(wanted)
+    return any(_CREDENTIAL.search(field.encode_name) or _holds_credentials(field.type) for field in fields)
+
+
+def _has_credentials(root: type | None, path: Sequence[str | int]) -> bool:
+    """Return whether the mapping at a path has keys of credentials."""
+    return root is not None and any(_CREDENTIAL.search(key) for key in _keys_at(root, path))
 
 
 def decode_custom_type(wanted: type, value: object) -> object:
@@ -110,7 +152,8 @@ def decode_custom_type(wanted: type, value: object) -> object:
 def _key_type(value: object) -> str:
     keys = value if isinstance(value, dict) else {}
     key = next((key for key in keys if not isinstance(key, str)), None)
-    return f"the key {key!r} is not a string; put it in quotes"
+    is_shown = key is None or (isinstance(key, int) and abs(key) <= _MAX_NUMBER)
+    return f"{f'the key {key!r}' if is_shown else 'a key'} is not a string; put it in quotes"
 
 
 def _path(text: str, data: object, root: type) -> list[str | int]:
@@ -143,7 +186,7 @@ def _value_at(data: object, path: Sequence[str | int]) -> object:
     return data
 
 
-def _type_mismatch(kind: str, expected: str, path: Sequence[str | int], value: object) -> str:
+def _type_mismatch(kind: str, expected: str, displayed: str, value: object) -> str:
     """Describe which value was expected and what the document contains instead."""
     words = expected  # of a type of ours, complete
     if kind == "type":
@@ -153,7 +196,7 @@ def _type_mismatch(kind: str, expected: str, path: Sequence[str | int], value: o
     if kind == "limit" and ", got " in words:  # the length that a list has
         return words
     # A string in place of a mapping may be the value of one of its keys, and a secret.
-    shown = "a string" if "mapping" in words and isinstance(value, str) else _display(path, value)
+    shown = "a string" if "mapping" in words and isinstance(value, str) else displayed
     remedy = ""
     if "string" in words and isinstance(value, int | float):
         remedy = "; put it in quotes"
@@ -166,9 +209,10 @@ def _type_mismatch(kind: str, expected: str, path: Sequence[str | int], value: o
     return f"{words}, got {shown}{remedy}"
 
 
-def _display(path: Sequence[str | int], value: object) -> str:
-    """Return a value as text, unless it may be a secret."""
-    if any(isinstance(step, str) and _SECRET.search(step) for step in path):
+def _display(path: Sequence[str | int], value: object, root: type | None) -> str:
+    """Return a value as text, unless it may be a secret, also of another key beside it; `root` is None if it is not."""
+    misplaced = isinstance(value, str) and len(value) > _MAX_SHORT and _has_credentials(root, path[:-1])
+    if misplaced or any(isinstance(step, str) and _SECRET.search(step) for step in path):
         return "a value that is not shown, as it may be a secret"
     if value is None:
         return "an empty value"
@@ -216,8 +260,7 @@ def _is_struct(wanted: object) -> bool:
     return isinstance(wanted, type) and issubclass(wanted, msgspec.Struct)
 
 
-def _suggestion(key: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=1)
+def _suggestion(close: Sequence[str], known: Sequence[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known keys are {', '.join(known)}" if known else "no keys are allowed here"

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from exporter.config.errors import ConfigError
+from exporter.config.errors import NOT_SHOWN, ConfigError, is_name
 
 MAX_VALUES = 100_000
 """Maximum number of values after aliases are expanded; a few lines of nested aliases can make billions."""
@@ -22,6 +22,9 @@ MAX_DIGITS = 18
 
 _FORBIDDEN = re.compile("[\0\ud800-\udfff]")
 """What only an escape can write: NUL, which no path, host or label can contain, and the halves of characters."""
+
+_INDICATORS = "*&%@`"
+"""What no value without quotes can begin with. The parser takes the pattern *_bytes for an alias, for example."""
 
 _QUOTED = re.compile(r"(alias|anchor|tag|handle) '.*'")
 """What errors of the parser quote: a secret that begins with * & ! would be shown."""
@@ -56,6 +59,13 @@ def load(text: str, name: str) -> tuple[Any, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
+        for begin in filter(None, (error.context_mark, error.problem_mark)):
+            first = text[begin.index : begin.index + 1]
+            if first and first in _INDICATORS:
+                place = f"{name}:{begin.line + 1}:{begin.column + 1}"
+                raise ConfigError(
+                    f"{place}: is not valid YAML: a value without quotes cannot begin with {first}; put it in quotes"
+                ) from None
         problem = _QUOTED.sub(r"\1 '…'", ", ".join(filter(None, (error.context, error.problem))))
         raise ConfigError(f"{place}: is not valid YAML: {problem}; check indentation and quotes") from None
     except (ValueError, OverflowError):  # of the scanner, whose other errors have a mark
@@ -115,7 +125,8 @@ def _check(root: Any, name: str) -> None:  # noqa: ANN401  # a YAML node
             "write a character itself in place of its escape, or remove it"
         )
     for line, key in _duplicates(root):
-        raise ConfigError(f"{name}:{line}: the key {key!r} is duplicated; remove one")
+        shown = repr(key) if is_name(key) else NOT_SHOWN
+        raise ConfigError(f"{name}:{line}: the key {shown} is duplicated; remove one")
     size, depth = _measure(root, {})
     if size > MAX_VALUES:
         raise ConfigError(f"{name}: aliases expand it to more than {MAX_VALUES} values; write the values out")

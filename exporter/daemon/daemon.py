@@ -19,6 +19,7 @@ from exporter.core.table import Table
 from exporter.daemon import health, log, own_metrics, probe, runtime, service_discovery, sources
 from exporter.daemon.judge import Judge
 from exporter.daemon.loading import host_name, load_config
+from exporter.daemon.lookups import LookupLoop
 from exporter.daemon.prepared import Prepared, prepare
 from exporter.daemon.relay import Relay
 from exporter.daemon.running import READY_AFTER, RunningSources
@@ -46,8 +47,7 @@ STATES_INTERVAL = 5.0
 """Seconds between two evaluations of the states of ports."""
 
 MAX_THREADS = 128
-"""Maximum number of blocking calls at a time, in threads named `runtime.THREADS`: while a name server does not answer,
-the switches whose names it resolves must not delay the others."""
+"""Maximum number of blocking calls at a time, in threads named `runtime.THREADS`; names are looked up in others."""
 
 
 class Daemon:
@@ -116,6 +116,8 @@ class Daemon:
         finally:
             await self.stop()
             threads.shutdown(wait=False, cancel_futures=True)
+            if isinstance(loop, LookupLoop):
+                loop.threads.shutdown(wait=False, cancel_futures=True)
             await runtime.exit_despite_blocked_threads()
 
     async def start(self) -> None:

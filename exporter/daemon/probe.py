@@ -23,21 +23,22 @@ from exporter.core.poller import Poller, Step
 from exporter.core.source import SourceError
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import gauge
+from exporter.daemon.lookups import Lookups, UnknownNameError
 from exporter.daemon.pipeline import Expectation, steps
 from exporter.daemon.probe_options import (
     EVERYTHING,
     ProbeOptions,
     endpoints_of,
+    is_allowed_address,
     is_allowed_name,
     networks_of,
+    places_of,
 )
 from exporter.daemon.probe_report import describe
 from exporter.daemon.probe_targets import (
     CachedTarget,
     RecordingSource,
     ResolvedTarget,
-    UnknownNameError,
-    lookup,
 )
 from exporter.snmp.client import parse_address
 from exporter.sources.switch.metrics import SCHEMAS as SWITCH_SCHEMAS
@@ -144,7 +145,13 @@ class Prober:
         self._registry = registry
         self._configured = {target.name: target for target, _ in resolve_targets(switches)}
         polled = [target for target in self._configured.values() if target.poll and not trusted]
-        self._polled = {endpoint: target.name for target in polled for endpoint in endpoints_of(target)}
+        self._polled = {
+            (place, port): target.name
+            for target in polled
+            for host, port in endpoints_of(target)
+            for place in places_of(host)
+        }
+        self._lookups = Lookups()
         self._steps = steps
         self._cache: OrderedDict[Key, CachedTarget] = OrderedDict()
         self._in_progress = 0
@@ -330,11 +337,11 @@ class Prober:
         is_named = is_allowed_name(host, self._options.allow)
         if not (is_named or networks):
             raise refused  # without a DNS lookup
-        addresses = await lookup(host)
-        if not is_named and not all(any(one in network for network in networks) for one in addresses):
+        addresses = await self._lookups.lookup(host)
+        if not is_named and not all(is_allowed_address(one, networks) for one in addresses):
             raise refused
         found = tuple(map(str, addresses))
-        for place in (host.lower(), *found):
+        for place in frozenset().union(*map(places_of, (host, *found))):
             if (place, port) in self._polled:
                 name = self._polled[place, port]
                 raise ProbeRefusedError(400, f"{target!r} is the switch {name!r}, which is polled in the background")

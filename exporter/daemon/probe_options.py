@@ -9,16 +9,18 @@ from typing import TypeAlias
 
 import msgspec
 
+from exporter.config.addresses import Address, canonical_name, forms_of, parse_numeric
 from exporter.config.errors import RuleError, check_patterns
 from exporter.snmp.client import parse_address
 from exporter.sources.switch.options import PROTOCOLS, Target
 from exporter.sources.switch.targets import CommonOptions, SwitchOptions, resolve_targets
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 EVERYTHING = ("*", "0.0.0.0/0", "::/0")
 """All names and all networks."""
+
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 
 _ADDRESS_PATTERN = re.compile(r"[\d.]*\d\.[\d.*?\[\]!-]*")
 """A pattern of addresses rather than names: it would also match names such as `10.0.example.com`."""
@@ -84,22 +86,32 @@ def is_allowed(host: str, allow: Iterable[str]) -> bool:
         allow: Shell patterns of names, and networks.
     """
     patterns = list(allow)
-    if is_allowed_name(host, patterns):
-        return True
-    address = _parse_ip(host)
-    return address is not None and any(address in network for network in networks_of(patterns))
+    address = parse_numeric(host)
+    if address is None:
+        return is_allowed_name(host, patterns)
+    return is_allowed_address(address, networks_of(patterns))
 
 
 def is_allowed_name(host: str, allow: Iterable[str]) -> bool:
-    """Return whether a name matches a pattern; False for an address, which only networks allow."""
-    if _parse_ip(host) is not None:
+    """Return whether a name matches a pattern; False for an address in any form, which only networks allow."""
+    if parse_numeric(host) is not None:
         return False
-    return any(fnmatchcase(host.lower(), pattern.lower()) for pattern in allow if parse_network(pattern) is None)
+    names = {host.lower(), canonical_name(host)}
+    patterns = [pattern.lower() for pattern in allow if parse_network(pattern) is None]
+    return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+
+def is_allowed_address(address: Address, networks: Iterable[Network]) -> bool:
+    """Return whether networks allow an address, and each one that it embeds: that is where its packets are sent."""
+    known = list(networks)
+    return all(any(form in network for network in known) for form in forms_of(address))
 
 
 def networks_of(allow: Iterable[str]) -> list[Network]:
-    """Return the networks of a list of patterns and networks."""
-    return [network for pattern in allow if (network := parse_network(pattern)) is not None]
+    """Return the networks of a list of patterns and networks; of an IPv4-mapped one the IPv4 network too."""
+    found = [network for pattern in allow if (network := parse_network(pattern)) is not None]
+    mapped = [network for network in found if network.version == 6 and network.subnet_of(_MAPPED)]
+    return found + [_ipv4_of(network) for network in mapped]
 
 
 def parse_network(pattern: str) -> Network | None:
@@ -118,15 +130,18 @@ def parse_network(pattern: str) -> Network | None:
         return None
 
 
-def _parse_ip(host: str) -> Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
+def _ipv4_of(mapped: ipaddress.IPv6Network) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network((int(mapped.network_address) & 0xFFFFFFFF, mapped.prefixlen - 96))
+
+
+def places_of(host: str) -> frozenset[str]:
+    """Return what identifies a host: its name, or its address in each form."""
+    address = parse_numeric(host)
+    return frozenset({canonical_name(host)} if address is None else map(str, forms_of(address)))
 
 
 def endpoints_of(target: Target) -> Iterator[tuple[str, int]]:
-    """Yield host and port of each address of a switch; paths of sockets are skipped, as no probe names one."""
+    """Yield host, as configured, and port of each address; paths of sockets are skipped, as no probe names one."""
     addresses = [
         target.address,
         *(str(own) for way in target.protocols().values() if (own := getattr(way, "address", ""))),
@@ -136,7 +151,7 @@ def endpoints_of(target: Target) -> Iterator[tuple[str, int]]:
             host, port = parse_address(address.rpartition("://")[2].rstrip("/"))
         except ValueError:
             continue
-        yield host.lower(), port
+        yield host, port
 
 
 def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:

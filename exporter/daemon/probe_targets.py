@@ -1,20 +1,13 @@
-"""The targets of probes: their addresses, and their state between probes."""
+"""The targets of probes, and their state between probes."""
 
 import asyncio
-import ipaddress
-import socket
 from dataclasses import dataclass, field
 from time import monotonic
 
 from exporter.core.poller import Poller
 from exporter.core.source import Reading, SourceError
-from exporter.daemon.probe_options import Address
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.source import SwitchSource
-
-
-class UnknownNameError(Exception):
-    """A name that cannot be resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +71,3 @@ class CachedTarget:
     poller: Poller
     used: float = field(default_factory=monotonic)
     running: asyncio.Task[None] | None = None
-
-
-async def lookup(host: str) -> list[Address]:
-    """Resolve a host.
-
-    Raises:
-        UnknownNameError: It has no address.
-    """
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    except (OSError, UnicodeError) as error:
-        raise UnknownNameError(f"the name {host!r} cannot be resolved: {error}") from None
-    return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]

@@ -110,6 +110,8 @@ def parse_broker(text: str, *, tls: bool) -> tuple[str, int]:
     """
     found = _ADDRESS.fullmatch(text)
     port = int(found["port"] or (TLS_PORT if tls else PLAIN_PORT)) if found else 0
+    if "@" in text:  # it is not quoted
+        raise ValueError("user and password do not belong into the address; set username and password_file")
     if found is None or not 0 < port < 65536:
         raise ValueError(
             f"{text[:100]!r} is not an address; write HOST, HOST:PORT or [IPV6]:PORT, and `tls: true` for TLS"

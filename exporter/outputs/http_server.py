@@ -37,18 +37,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from exporter.outputs.listener import Listener
-from exporter.outputs.reply import (
-    Headers,
-    Reply,
-    head_of,
-    text,
-)
-from exporter.outputs.request import (
-    MAX_HEAD_SIZE,
-    RefusedError,
-    Request,
-    RequestReader,
-)
+from exporter.outputs.reply import Headers, Reply, head_of, text
+from exporter.outputs.request import MAX_HEAD_SIZE, RefusedError, Request, RequestReader
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +53,16 @@ READ_SIZE = 32 * 1024
 
 
 class Application:
-    """The application of a server. Bodies of requests are read up to `max_body` bytes.
+    """The application of a server.
 
-    With 0 no body is read, and the connection is closed after the response to a request that has one.
+    Attributes:
+        max_body: Bytes up to which bodies of requests are read. With 0 none is read, and the connection is closed after
+            the response to a request that has one.
+        max_connections: Connections that the server accepts; set by the server.
     """
 
     max_body = 0
+    max_connections = MAX_CONNECTIONS
 
     def answer(self, request: Request) -> Reply | Awaitable[Reply]:
         """Return the response, or an awaitable of it, which is cancelled when the client disconnects."""
@@ -124,6 +118,7 @@ class Server:
         """Accept connections on a bound socket, which the server closes at its end."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.max_connections = min(MAX_CONNECTIONS, max(1, limit // DESCRIPTORS_PER_CONNECTION))
+        self.app.max_connections = self.max_connections
         self.max_handshakes = max(1, self.max_connections // self._handshake_share)
         self.listener.listen(sock)
 
@@ -193,6 +188,8 @@ class Connection(asyncio.BufferedProtocol):
         """Start, unless the client's certificate is not allowed."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio guarantees it for a stream
         self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self._client = str(peer[0]) if isinstance(peer, tuple) else ""
         server = self._server
         server.listener.made(self)
         server.connections[self] = None
@@ -282,6 +279,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(refusal)
             return
         if request is not None:
+            request.client = self._client
             self._answer(request)
         elif self._reader.begun:
             if self._idle:

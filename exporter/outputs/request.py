@@ -35,6 +35,7 @@ class Request:
         keep_alive: Whether another request can follow on the connection.
         length: Length of the body in bytes; None where the client does not state it.
         body: Empty where bodies are not read.
+        client: Address of the client; empty where it has none, as at a Unix socket.
     """
 
     method: str
@@ -45,6 +46,7 @@ class Request:
     keep_alive: bool
     length: int | None
     body: bytes = b""
+    client: str = ""
 
 
 class RequestReader:

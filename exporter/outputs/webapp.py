@@ -141,6 +141,7 @@ class WebApp(Application):
         self._renderings = Renderings(handlers.metrics)
         self._negotiate = lru_cache(maxsize=32)(_negotiate)  # scrapers send the same each time
         self._max_requests = max_requests
+        self._scrapes: set[Request] = set()
         self._security = security
         self._auth: BasicAuth | None = None
         self._telemetry_path = telemetry_path
@@ -158,17 +159,14 @@ class WebApp(Application):
 
     def answer(self, request: Request) -> Reply | Awaitable[Reply]:
         """Serve one request."""
-        if request.path == self._telemetry_path:
-            # Counted until the last byte is sent: a slow reader holds its copy of the body.
-            self.stats.in_flight += 1
         users = self._security.current().users if self._security is not None else None
         return self._route(request) if not users else self._answer_user(request, users)
 
     def ended(self, request: Request, status: int | None) -> None:
         """Count a response."""
         path = request.path
-        if path == self._telemetry_path:
-            self.stats.in_flight -= 1
+        self._scrapes.discard(request)
+        self.stats.in_flight = len(self._scrapes)
         if status is not None:
             self.stats.requests[path if path in self._routes else "other", status] += 1
 
@@ -187,9 +185,9 @@ class WebApp(Application):
         from exporter.outputs.webauth import AuthResult, BasicAuth  # noqa: PLC0415 - only where there are users
 
         if self._auth is None:
-            self._auth = BasicAuth()
+            self._auth = BasicAuth(max(1, self.max_connections // 2))  # the others remain for new clients
         authorization = request.headers.get(b"authorization", b"").decode("latin-1")
-        result = await self._auth.check(authorization, users)
+        result = await self._auth.check(authorization, users, request.client)
         if result is AuthResult.BUSY:
             return text(503, "too many passwords are being checked", (b"retry-after", b"1"))
         if result is AuthResult.DENIED:
@@ -242,6 +240,10 @@ class WebApp(Application):
         return Reply(200, ((b"content-type", b"application/json"),), (self._handlers.discovery(),))
 
     def _metrics(self, request: Request) -> Reply | Awaitable[Reply]:
+        # Counted until the last byte is sent: a slow reader holds its copy of the body. Not before: those without
+        # a right password keep no place of others.
+        self._scrapes.add(request)
+        self.stats.in_flight = len(self._scrapes)
         if self.stats.in_flight > self._max_requests:
             return text(503, f"more than {self._max_requests} requests at a time", (b"retry-after", b"1"))
         given = request.headers

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import ipaddress
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,11 @@ from enum import Enum
 
 import bcrypt
 
-_MAX_CACHED = 256
-_MAX_WAITING = 16
+from exporter.outputs.fair_queue import FairQueue, FullError
+
+MAX_WAITING = 16
+"""Checks that may wait, unless another number is given."""
+
 _BCRYPT_BYTES = 72  # bcrypt uses no more of a password; the library refuses longer ones, Go's truncates them
 
 
@@ -27,41 +31,51 @@ class AuthResult(Enum):
 class BasicAuth:
     """Checks passwords one at a time in a thread of its own, since each takes tens of milliseconds of CPU.
 
-    Only accepted passwords are cached, so a wrong one takes the same time for a known and an unknown user.
+    Clients, and users of one client, take turns, so that a flood of wrong passwords delays right ones of others by one
+    check at most. Only accepted passwords are cached, so a wrong one takes the same time for a known and an unknown
+    user.
+
+    Args:
+        max_waiting: Checks that may wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="web-auth")
         self._salt = os.urandom(16)
-        self._users: Mapping[str, bytes] = {}
-        self._accepted: set[bytes] = set()
-        self._waiting = 0
+        self._accepted: dict[str, tuple[bytes, bytes]] = {}  # hash, and fingerprint of its password, by user
+        self._turns = FairQueue(max_waiting)
 
-    async def check(self, authorization: str, users: Mapping[str, bytes]) -> AuthResult:
-        """Check an Authorization header against bcrypt hashes by user; BUSY where too many checks wait already."""
-        if users is not self._users and users != self._users:
-            self._users, self._accepted = users, set()
+    async def check(self, authorization: str, users: Mapping[str, bytes], client: str = "") -> AuthResult:
+        """Check an Authorization header against bcrypt hashes by user.
+
+        Args:
+            authorization: The header.
+            users: Hashes by user.
+            client: Address of the client.
+
+        Returns:
+            BUSY where too many checks of this client and user wait already.
+        """
         credentials = parse_basic(authorization)
         if credentials is None:
             return AuthResult.DENIED
         user, password = credentials
+        hashed = users.get(user)
         fingerprint = hashlib.blake2b(user.encode() + b":" + password, key=self._salt).digest()
-        if fingerprint in self._accepted:
+        if hashed is not None and self._accepted.get(user) == (hashed, fingerprint):
             return AuthResult.ALLOWED
-        if self._waiting >= _MAX_WAITING:
-            return AuthResult.BUSY
         # For an unknown user the most expensive of the known hashes is computed, so that timing reveals no user names.
-        hashed = users.get(user) or max(users.values(), key=_cost)
-        self._waiting += 1
+        computed = hashed or max(users.values(), key=_cost)
         try:
-            loop = asyncio.get_running_loop()
-            right = await loop.run_in_executor(self._thread, _matches, password, hashed)
-        finally:
-            self._waiting -= 1
-        if not right or user not in users:
+            async with self._turns.turn((_network(client), user if hashed is not None else None)):
+                loop = asyncio.get_running_loop()
+                right = await loop.run_in_executor(self._thread, _matches, password, computed)
+        except FullError:
+            return AuthResult.BUSY
+        if not right or hashed is None:
             return AuthResult.DENIED
-        if users is self._users and len(self._accepted) < _MAX_CACHED:
-            self._accepted.add(fingerprint)
+        self._accepted = {one: kept for one, kept in self._accepted.items() if one in users}
+        self._accepted[user] = (hashed, fingerprint)
         return AuthResult.ALLOWED
 
     def close(self) -> None:
@@ -70,22 +84,33 @@ class BasicAuth:
 
 
 def parse_basic(authorization: str) -> tuple[str, bytes] | None:
-    """Split an Authorization header into user and password, or None where its scheme is not Basic."""
+    """Split an Authorization header into user and the part of the password that counts; None for another scheme."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic":
         return None
     try:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-        return (user.decode(), password) if colon else None
+        return (user.decode(), password[:_BCRYPT_BYTES]) if colon else None
     except (binascii.Error, ValueError):
         return None
 
 
 def _matches(password: bytes, hashed: bytes) -> bool:
     try:
-        return bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed)
+        return bcrypt.checkpw(password, hashed)
     except ValueError:  # a NUL byte, which some releases refuse
         return False
+
+
+def _network(client: str) -> str:
+    """Return what one client has: an address of IPv4, or a network of 64 bits of IPv6; other text unchanged."""
+    try:
+        address = ipaddress.ip_address(client)
+    except ValueError:
+        return client
+    if address.version == 4 or address.ipv4_mapped is not None:
+        return client
+    return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
 def _cost(hashed: bytes) -> int:

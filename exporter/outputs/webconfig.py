@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from exporter.config.errors import ConfigError
+from exporter.config.errors import ConfigError, HiddenKey, is_name
 from exporter.config.files import read_regular
 from exporter.config.yaml_document import Document
 
@@ -262,16 +262,19 @@ class _Reader:
 
     def _users(self, users: dict[str, str]) -> dict[str, bytes]:
         for user, hashed in users.items():
-            key = ("basic_auth_users", user)
+            is_shown = is_name(user) or not user
+            key = ("basic_auth_users", user if is_shown else HiddenKey(user))
             if not user or ":" in user:
-                self._reject(key, repr(user), "a user name must not be empty and has no colon")
+                self._reject(
+                    key, repr(user) if is_shown else "(hidden)", "a user name must not be empty and has no colon"
+                )
             match = _BCRYPT.match(hashed)
             if match is None:
                 remedy = "not a bcrypt hash; make one with `htpasswd -nBC 10 NAME`"
                 self._reject(key, "(hidden)", remedy)
             if not 4 <= int(match[1]) <= _MAX_COST:
                 remedy = f"its cost must be between 4 and {_MAX_COST}; make a new hash with `htpasswd -nBC 10 NAME`"
-                self._reject(key, f"cost {match[1]}", remedy)
+                self._reject(("basic_auth_users", user), f"cost {match[1]}", remedy)
         return {user: hashed.encode() for user, hashed in users.items()}
 
     def _headers(self, headers: dict[str, str]) -> tuple[tuple[bytes, bytes], ...]:

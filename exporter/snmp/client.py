@@ -35,6 +35,8 @@ def parse_address(text: str) -> tuple[str, int]:
     Raises:
         ValueError: the host is empty or cannot be a name, or the port is not 1 to 65535.
     """
+    if "@" in text:  # it is not quoted
+        raise ValueError("address: user and password do not belong into the address; give host or host:port")
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):

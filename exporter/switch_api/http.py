@@ -1,6 +1,6 @@
 """HTTP client of one switch: bounded in time and size; errors name the switch and never contain a password.
 
-Redirects are followed only where the credentials stay on the same host.
+Redirects are followed only where the credentials stay with the same server: its host and port, or its port of TLS.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from exporter.switch_api.text_values import excerpt
 from exporter.switch_api.tls import tls_context
 
 MAX_REDIRECTS = 5
+HTTPS_PORT = 443
 CONNECT_TIMEOUT_SECONDS = 10.0
 
 MAX_INLINE_JSON_BYTES = 2**18
@@ -166,14 +167,19 @@ class HttpClient:
         return excerpt(text, limit)
 
     def _redirect_target(self, url: httpx.URL, location: str) -> httpx.URL:
-        """Return the next URL; the body may contain the password, so it must stay on the same host and on TLS."""
+        """Return the next URL; header or body have the password, so the server must be the same, and TLS stay TLS.
+
+        Another port of the host can be another program, of another user. From plain HTTP the usual port of TLS is
+        allowed, as the password was sent in clear text before.
+        """
         try:
             target = url.join(location)
         except (httpx.InvalidURL, ValueError):
             raise InvalidResponseError(
                 f"{self.address}: redirected to an invalid URL: {self.redacted_excerpt(location)}"
             ) from None
-        if target.host != url.host or target.scheme not in (url.scheme, "https") or target.userinfo:
+        to_tls = (url.scheme, target.scheme, target.port or HTTPS_PORT) == ("http", "https", HTTPS_PORT)
+        if target.host != url.host or target.userinfo or not (to_tls or _server(target) == _server(url)):
             where = self.redacted_excerpt(location)
             raise InvalidResponseError(f"{self.address}: a redirect away from the switch is not followed: {where}")
         return target
@@ -227,6 +233,11 @@ def base_url(address: str, port: int | None = None) -> httpx.URL:
     if url.scheme not in ("https", "http") or not url.host or url.path not in ("", "/") or url.query or url.fragment:
         raise ValueError(f"address: {excerpt(address)} is not a host, host:port, https:// or http:// address")
     return url if port is None or url.port is not None else url.copy_with(port=port)
+
+
+def _server(url: httpx.URL) -> tuple[str, int | None]:
+    """Return scheme and port of a URL; httpx has None for the usual port of a scheme."""
+    return url.scheme, url.port
 
 
 def _basic_credentials(username: str, password: str) -> str:

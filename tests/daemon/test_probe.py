@@ -259,6 +259,54 @@ async def test_an_address_is_that_of_a_polled_switch_however_it_is_written(addre
             await probing.probe(probed)
 
 
+ALL = ("0.0.0.0/0", "::/0", "*")
+
+
+@pytest.mark.parametrize(
+    ("address", "probed"),
+    [
+        ("192.0.2.1", "::ffff:192.0.2.1"),
+        ("192.0.2.1", "::ffff:c000:201"),
+        ("192.0.2.1:1161", "[::ffff:192.0.2.1]:1161"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1", "64:ff9b::c000:201"),
+        ("192.0.2.1", "2002:c000:201::1"),
+        ("192.0.2.1", "::192.0.2.1"),
+        ("192.0.2.1", "3221225985"),
+        ("192.0.2.1", "0xc0.0.0x201"),
+        ("127.0.0.1", "0.0.0.0"),
+        ("::1", "::"),
+        ("fe80::1%eth0", "fe80::1%7"),
+        ("2001:DB8::1", "2001:db8:0:0::1"),
+        ("leaf-1.example", "LEAF-1.example."),
+    ],
+)
+async def test_a_polled_switch_is_recognised_in_every_form_of_its_address(address, probed, monkeypatch):
+    async def found(*_, **__):
+        return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("192.0.2.77", 0))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
+    target = TargetOptions(name="leaf-1", address=address)
+    async with prober(targets=[target], allow=ALL) as probing:
+        with pytest.raises(ProbeRefusedError, match="is the switch 'leaf-1', which is polled in the background"):
+            await probing.probe(probed)
+
+
+@pytest.mark.parametrize("address", ["::ffff:192.0.2.1", "64:ff9b::c000:201", "2002:c000:201::1", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_an_address_that_embeds_one_that_is_not_allowed_gets_no_packet(address, by_name, monkeypatch):
+    """A network of IPv6, or a name in it, must not lead to hosts of IPv4 that no network allows."""
+
+    async def found(*_, **__):
+        return [(socket.AF_INET6, socket.SOCK_DGRAM, 17, "", (address, 0, 0, 0))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
+    async with prober(allow=("::/0", "198.51.100.0/24")) as probing:
+        with pytest.raises(ProbeRefusedError, match="neither a configured switch nor allowed") as caught:
+            await probing.probe("leaf-1.example" if by_name else address)
+    assert caught.value.status == 403
+
+
 # --- modules and credentials
 
 
@@ -441,6 +489,16 @@ def test_nothing_is_allowed_unless_it_is_configured():
         ("leaf-1", ("*",), True),
         ("192.0.2.7", ("*",), False),  # by networks alone
         ("::ffff:192.0.2.7", ("192.0.2.0/24",), False),
+        ("::ffff:192.0.2.7", ("::/0",), False),
+        ("::ffff:192.0.2.7", ("::/0", "192.0.2.0/24"), True),
+        ("::ffff:192.0.2.7", ("::ffff:192.0.2.0/120",), True),
+        ("64:ff9b::192.0.2.7", ("64:ff9b::/96",), False),
+        ("64:ff9b::192.0.2.7", ("64:ff9b::/96", "192.0.2.0/24"), True),
+        ("3221225991", ("*",), False),  # 192.0.2.7
+        ("3221225991", ("192.0.2.7",), True),
+        ("\uff11\uff19\uff12.0.2.7", ("*",), False),  # the same in digits of full width
+        ("leaf-1.", ("leaf-1",), True),
+        ("0.0.0.0", ("0.0.0.0/32",), False),
     ],
 )
 def test_hosts_that_a_list_allows(host, allow, allowed):

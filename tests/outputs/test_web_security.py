@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 from contextlib import asynccontextmanager
+from itertools import count
 
 import bcrypt
 import httpx
@@ -144,6 +146,106 @@ async def test_a_flood_of_passwords_is_bounded():
     verdicts = await asyncio.gather(*(auth.check(header, users) for header in headers))
     assert verdicts.count(AuthResult.BUSY) == 4
     assert verdicts.count(AuthResult.DENIED) == 16
+    auth.close()
+
+
+async def statuses(server, user, passwords):
+    """Yield the status of a request with each password, over one connection."""
+    reader, writer = await asyncio.open_connection(*server.addresses[0])
+    try:
+        for password in passwords:
+            header = httpx.BasicAuth(user, password)._auth_header
+            writer.write(f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {header}\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))
+            yield int(head.split()[1])
+    finally:
+        writer.close()
+
+
+async def test_right_passwords_are_served_while_wrong_ones_flood(tmp_path):
+    """Seen on the running daemon: 503 for right passwords, that were not used before, during such a flood."""
+    config = tmp_path / "web.yml"
+    users = ", ".join(f"user{n}: {hashed(f'right{n}')}" for n in range(4))
+    config.write_text(f"basic_auth_users: {{{users}}}")
+    flooded = []
+    async with serving(config) as server, asyncio.timeout(60):
+
+        async def flood(number):
+            wrong = (f"wrong{number}-{turn}" for turn in count())
+            async for status in statuses(server, ("user0", "unknown")[number % 2], wrong):
+                flooded.append(status)  # noqa: PERF401  # it is read meanwhile
+
+        flooding = [asyncio.create_task(flood(number)) for number in range(60)]
+        while len(flooded) < 60:  # noqa: ASYNC110  # until it floods
+            await asyncio.sleep(0.01)
+        found = [[status async for status in statuses(server, f"user{n}", [f"right{n}"])] for n in range(4)]
+        for task in flooding:
+            task.cancel()
+        await asyncio.gather(*flooding, return_exceptions=True)
+    assert found == [[200]] * 4
+    assert set(flooded) == {401}
+
+
+async def test_a_flood_of_one_client_or_user_takes_no_turns_of_others():
+    """By the number of checks that end before a right password of another is accepted, not by time."""
+    users = {"alice": hashed("right").encode(), "bob": hashed("other").encode()}
+    for flooded, client in (("alice", "192.0.2.1"), ("mallory", "192.0.2.2"), ("bob", "192.0.2.2")):
+        auth = BasicAuth(200)
+        ended = []
+
+        async def flood(number, auth=auth, flooded=flooded, client=client, ended=ended):
+            await auth.check(httpx.BasicAuth(flooded, f"wrong{number}")._auth_header, users, client)
+            ended.append(number)
+
+        flooding = [asyncio.create_task(flood(number)) for number in range(100)]
+        await asyncio.sleep(0)
+        right = httpx.BasicAuth("alice", "right")._auth_header
+        assert await auth.check(right, users, "192.0.2.2") is AuthResult.ALLOWED
+        assert len(ended) <= 4
+        await asyncio.gather(*flooding)
+        auth.close()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8::1", "2001:db8::2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("", "", True),
+    ],
+)
+def test_clients_are_addresses_or_networks(one, other, is_same):
+    assert (webauth._network(one) == webauth._network(other)) is is_same
+
+
+async def test_an_accepted_password_stays_so_until_its_own_hash_changes(monkeypatch):
+    computed = []
+    real = webauth._matches
+    monkeypatch.setattr(webauth, "_matches", lambda password, hash_: computed.append(hash_) or real(password, hash_))
+    auth = BasicAuth()
+    alice, bob = hashed("right").encode(), hashed("other").encode()
+    right = httpx.BasicAuth("alice", "right")._auth_header
+    for users in ({"alice": alice}, {"alice": alice, "bob": bob}, {"alice": alice}):
+        assert await auth.check(right, users) is AuthResult.ALLOWED
+    assert computed == [alice]
+    assert await auth.check(right, {"bob": bob}) is AuthResult.DENIED
+    auth.close()
+
+
+async def test_a_password_is_what_bcrypt_reads_of_it(monkeypatch):
+    """Any number of right ones, which differ after 72 bytes, would fill the cache."""
+    computed = []
+    real = webauth._matches
+    monkeypatch.setattr(webauth, "_matches", lambda password, hash_: computed.append(hash_) or real(password, hash_))
+    auth = BasicAuth()
+    users = {"alice": hashed("x" * 72).encode()}
+    for number in range(3):
+        header = httpx.BasicAuth("alice", "x" * 72 + str(number))._auth_header
+        assert await auth.check(header, users) is AuthResult.ALLOWED
+    assert len(computed) == 1
     auth.close()
 
 

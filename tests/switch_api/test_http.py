@@ -177,6 +177,45 @@ async def test_a_redirect_to_another_host_is_not_followed(server, client, locati
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_another_port_of_the_same_host_is_sent_no_password(server, scheme):
+    async with ScriptedServer() as other, http.HttpClient(server.url, auth=("reader", SECRET), timeout=5.0) as client:
+        location = other.url.replace("http", scheme)
+        server.responses, other.responses = [response(307, b"", f"location: {location}/")], [response()]
+        assert "a redirect away from the switch is not followed" in await failure(
+            client.post("/", data={"password": SECRET}), errors.InvalidResponseError
+        )
+    assert len(server.requests) == 1
+    assert not other.requests
+
+
+@pytest.mark.parametrize(
+    ("base", "location", "is_followed"),
+    [
+        ("http://a:80/", "http://a/x", True),
+        ("http://a/", "https://a:443/x", True),
+        ("http://a:8080/", "https://a/x", True),
+        ("http://a/", "https://a:8443/x", False),
+        ("http://a:8443/", "https://a:8443/x", False),
+        ("https://a/", "https://a:443/x", True),
+        ("https://a/", "https://a:4443/x", False),
+        ("https://a:4443/", "https://a/x", False),
+        ("https://a/", "http://a:443/x", False),
+        ("https://a/", "http://a/x", False),
+        ("https://a/", "https://a.example/x", False),
+        ("https://a/", "https://a@b/x", False),
+        ("https://[::1]/", "https://[::ffff:127.0.0.1]/x", False),
+    ],
+)
+async def test_the_server_of_a_redirect_is_scheme_host_and_port(base, location, is_followed):
+    async with http.HttpClient(base) as client:
+        if is_followed:
+            assert client._redirect_target(client.base, location).path == "/x"
+        else:
+            with pytest.raises(errors.InvalidResponseError, match="away from the switch"):
+                client._redirect_target(client.base, location)
+
+
 async def test_a_redirect_may_go_from_plain_to_tls_but_not_back(client):
     assert str(client._redirect_target(client.base, "https://127.0.0.1/x")) == "https://127.0.0.1/x"
     with pytest.raises(errors.InvalidResponseError, match="away from the switch"):

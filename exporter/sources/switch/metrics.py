@@ -302,8 +302,9 @@ TRAPS_REFUSED = vocabulary.schema(
     ("reason",),
     own={
         "traps_refused_total": counter(
-            "Datagrams refused at the trap port: unknown_sender, not the address of a target; rate_limited, too many"
-            " from one address; malformed, not a valid notification; credentials, not those of the target."
+            "Datagrams refused at the trap port: unknown_sender, not the address of a target; too_large, above 4096"
+            " bytes; malformed, not a valid notification; credentials, not those of the target; rate_limited, too many"
+            " from one address; overload, too many from all together."
         )
     },
     origins={"traps_refused_total": ["SNMP traps and informs"]},

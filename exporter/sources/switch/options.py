@@ -26,6 +26,11 @@ class SecretStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 _SECRETS = ("community", "password")
 """Suffixes of the keys of secrets."""
 
+MIN_PASSWORD_BYTES = 8
+MAX_NAME_BYTES = 32
+"""Limits of SNMPv3: of passwords (RFC 3414, section 11.2), and of names of users and contexts (RFC 3414, section 5, and
+RFC 3415, section 4)."""
+
 
 class Snmp(SecretStruct, frozen=True, kw_only=True):
     """SNMP: a community for versions 1 and 2c, a user for version 3.
@@ -79,6 +84,7 @@ class Snmp(SecretStruct, frozen=True, kw_only=True):
             self._check_user()
         else:
             check_exactly_one("community", self.community, self.community_file, self.community_env)
+            _check_not_empty("community", self.community)
             self._refuse("user", "auth", "priv", "engine_id", "context", why=f"version {self.version} has communities")
 
     @property
@@ -96,8 +102,12 @@ class Snmp(SecretStruct, frozen=True, kw_only=True):
             passwords = [getattr(self, f"{what}_password{end}") for end in ("", "_file", "_env")]
             if getattr(self, what) is not None:
                 check_exactly_one(f"{what}_password", *passwords)
+                _check_length(f"{what}_password", passwords[0])
             elif any(password is not None for password in passwords):
                 raise ValueError(f"{what}_password is given without {what}; name the algorithm too")
+        for what in ("user", "context"):
+            if len(getattr(self, what).encode(errors="replace")) > MAX_NAME_BYTES:
+                raise ValueError(f"{what} has more than {MAX_NAME_BYTES} bytes, which SNMPv3 forbids; give another")
         if self.engine_id is not None and not re.fullmatch("(?:0x)?(?:[0-9A-Fa-f]{2}){5,32}", self.engine_id):
             raise ValueError("engine_id is not an snmpEngineID; give 10 to 64 hexadecimal digits")
 
@@ -105,6 +115,20 @@ class Snmp(SecretStruct, frozen=True, kw_only=True):
         for name in names:
             if getattr(self, name):
                 raise ValueError(f"{name} does not go with version {self.version}: {why}")
+
+
+def _check_not_empty(key: str, secret: str | None) -> None:
+    if secret == "":
+        raise ValueError(f"{key} is empty; give it, or the name of its file or variable")
+
+
+def _check_length(key: str, password: str | None) -> None:
+    """Check a password of version 3 that is in the configuration; those of files are checked when they are read."""
+    if password is not None and len(password.encode(errors="replace")) < MIN_PASSWORD_BYTES:
+        raise ValueError(
+            f"{key} has fewer than {MIN_PASSWORD_BYTES} bytes, which SNMPv3 forbids (RFC 3414, section 11.2); set a"
+            " longer one here and on the switch"
+        )
 
 
 class Login(SecretStruct, frozen=True, kw_only=True):
@@ -132,6 +156,7 @@ class Login(SecretStruct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check that there is one password, and at most one way to verify the certificate."""
         check_exactly_one("password", self.password, self.password_file, self.password_env)
+        _check_not_empty("password", self.password)
         if (self.ca_file is not None) + (self.sha256 is not None) + self.insecure > 1:
             raise ValueError("ca_file, sha256 and insecure exclude each other; give one of them")
         if self.sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", self.sha256.replace(":", "").strip()):
@@ -144,19 +169,29 @@ class Onyx(Login, frozen=True, kw_only=True):
     timeout: Duration = Duration(35.0)
 
 
-class Nvue(Login, frozen=True, kw_only=True):
+class BasicLogin(Login, frozen=True, kw_only=True):
+    """Login by HTTP Basic authentication."""
+
+    def __post_init__(self) -> None:
+        """Check the name too: its first colon would end it (RFC 7617, section 2)."""
+        super().__post_init__()
+        if ":" in self.username:
+            raise RuleError(["username"], "has a colon, which HTTP Basic authentication forbids; give another user")
+
+
+class Nvue(BasicLogin, frozen=True, kw_only=True):
     """NVUE, the REST API of Cumulus Linux."""
 
 
-class Eapi(Login, frozen=True, kw_only=True):
+class Eapi(BasicLogin, frozen=True, kw_only=True):
     """Arista's eAPI."""
 
 
-class Nxapi(Login, frozen=True, kw_only=True):
+class Nxapi(BasicLogin, frozen=True, kw_only=True):
     """Cisco's NX-API, and its object store (DME)."""
 
 
-class Restconf(Login, frozen=True, kw_only=True):
+class Restconf(BasicLogin, frozen=True, kw_only=True):
     """RESTCONF of SONiC."""
 
 
@@ -234,6 +269,9 @@ class Target(Selection, frozen=True, kw_only=True):
             if isinstance(options, Login):
                 steps = [protocol, "address"] if options.address else ["address"]
                 _check_api_address(steps, options.address or self.address)
+        if self.redis is not None and "@" in (self.redis.address or self.address):  # it is not quoted
+            steps = ["redis", "address"] if self.redis.address else ["address"]
+            raise RuleError(steps, "user and password do not belong into the address; set username and password")
 
     def protocols(self) -> dict[str, object]:
         """Return the options of each protocol that is set, by its name."""

@@ -42,18 +42,26 @@ _PRIVACY = MappingProxyType(
 
 
 class Security(NamedTuple):
-    """What pysnmp reports of a message whose credentials it knows: security name, and security level from 1 to 3."""
+    """What pysnmp reports of a message whose credentials it knows.
+
+    Attributes:
+        name: Security name: that of the user, or one for a community.
+        level: Security level from 1 to 3.
+        is_user: Whether it is a user of version 3.
+    """
 
     name: str
     level: int
+    is_user: bool
 
 
 def security_of(credentials: Credentials) -> Security:
     """Return the security name of credentials, and the minimum level of their messages."""
     if isinstance(credentials, Community):
         # one name for all targets with the community, which is not shown
-        return Security(hashlib.sha256(credentials.community).hexdigest()[:32], 1)
-    return Security(credentials.name, 1 + (credentials.authentication is not None) + (credentials.privacy is not None))
+        return Security(hashlib.sha256(credentials.community).hexdigest()[:32], 1, is_user=False)
+    level = 1 + (credentials.authentication is not None) + (credentials.privacy is not None)
+    return Security(credentials.name, level, is_user=True)
 
 
 def add_credentials(engine: SnmpEngine, credentials: Credentials, engine_id: str | None) -> None:

@@ -1,7 +1,8 @@
 """Receiver of SNMP traps and informs: a trap about a link polls the switch at once, and each trap is counted.
 
-Any host can send a datagram to the trap port. It is accepted only from the address of a target, with the credentials
-and at least the security level of that target, and within a rate limit for each address.
+Any host can send a datagram to the trap port, with any address as its source. It is accepted only from the address of a
+target, with the credentials and at least the security level of that target. pysnmp, which is slow, gets it only after
+its size and first fields were checked, and within a rate limit for each address and one for all.
 """
 
 import asyncio
@@ -12,8 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pysnmp.carrier.asyncio.dgram import udp, udp6
 from pysnmp.entity import config
@@ -30,12 +30,9 @@ from exporter.sources.switch.credentials import read_credentials
 from exporter.sources.switch.metrics import TRAPS, TRAPS_REFUSED
 from exporter.sources.switch.options import Target, Traps
 from exporter.sources.switch.registry import SwitchRegistry
-from exporter.sources.switch.trap_credentials import (
-    Security,
-    add_credentials,
-    remove_community,
-    security_of,
-)
+from exporter.sources.switch.trap_credentials import add_credentials, remove_community, security_of
+from exporter.sources.switch.trap_events import POLLING_EVENTS, event_of, port_of
+from exporter.sources.switch.trap_head import CREDENTIALS, MALFORMED, TOO_LARGE, TrapSender, refusal
 
 INTERVAL = 5.0
 """Seconds between two readings of the counters."""
@@ -49,43 +46,24 @@ LOOKUP_SECONDS = 1.5
 BURST, RATE = 20.0, 2.0
 """Rate limit of one address: datagrams at once, and datagrams per second after that."""
 
+TOTAL_BURST, TOTAL_RATE = 100.0, 20.0
+"""Rate limit of all addresses, in pieces of PIECE_BYTES: a sender can be invented for each datagram."""
+
+PIECE_BYTES = 512
+"""A trap about a link fits into a piece; pysnmp takes 2 to 5 ms for one."""
+
+UNKNOWN_SENDER, RATE_LIMITED, OVERLOAD = "unknown_sender", "rate_limited", "overload"
+REASONS = (UNKNOWN_SENDER, TOO_LARGE, MALFORMED, CREDENTIALS, RATE_LIMITED, OVERLOAD)
+"""Values of the label `reason`, in the order of the checks."""
+
 MIN_POLL_SECONDS = 2.0
 """Minimum seconds between two polls of a switch by traps: a flapping link sends many."""
-
-OTHER = "other"
-EVENTS = MappingProxyType(
-    {
-        (1, 3, 6, 1, 6, 3, 1, 1, 5, 1): "cold_start",
-        (1, 3, 6, 1, 6, 3, 1, 1, 5, 2): "warm_start",
-        (1, 3, 6, 1, 6, 3, 1, 1, 5, 3): "link_down",
-        (1, 3, 6, 1, 6, 3, 1, 1, 5, 4): "link_up",
-        (1, 3, 6, 1, 6, 3, 1, 1, 5, 5): "authentication_failure",
-        (1, 3, 6, 1, 2, 1, 47, 2, 0, 1): "inventory_changed",  # entConfigChange
-        (1, 0, 8802, 1, 1, 2, 0, 0, 1): "neighbours_changed",  # lldpRemTablesChange
-        (1, 3, 111, 2, 802, 1, 1, 13, 0, 0, 1): "neighbours_changed",  # lldpV2RemTablesChange
-    }
-)
-"""Notifications to the value of the label `event` (SNMPv2-MIB, IF-MIB, ENTITY-MIB, LLDP-MIB, LLDP-V2-MIB)."""
-
-POLLING_EVENTS = frozenset(EVENTS.values()) - {"authentication_failure"}
-"""Events after which the switch is polled at once."""
-
-TRAP_OID = (1, 3, 6, 1, 6, 3, 1, 1, 4, 1, 0)  # snmpTrapOID
-PORT_NAMES = ((1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1, 2))  # ifName, ifDescr
-MAX_NAME_BYTES = 256
 
 SECURITY_FAILURES = ("rfc2576.prepareDataElements:sm-failure", "rfc3412.prepareDataElements:sm-failure")
 """Points at which pysnmp refuses the credentials of a message: those of versions 1 and 2c, and of version 3."""
 
 DISCOVERY = frozenset({str(errind.unknownEngineID), str(errind.notInTimeWindow)})
 """Errors by which the sender of an inform discovers our engine and its time (RFC 3414, section 4)."""
-
-
-class TrapSender(NamedTuple):
-    """A target whose traps are accepted from an address, and its security; None as long as that cannot be read."""
-
-    target: str
-    security: Security | None
 
 
 @dataclass(slots=True)
@@ -107,21 +85,37 @@ class Peer:
     updated_at: float = float("-inf")
     failures: Sequence[Failure] = ()
 
+    def sender(self) -> TrapSender:
+        """Return what its traps are checked by."""
+        options = self.target.snmp
+        engine_id = (options.engine_id or "") if options is not None else ""
+        security = None if self.credentials is None else security_of(self.credentials)
+        return TrapSender(self.target.name, security, bytes.fromhex(engine_id.removeprefix("0x")))
+
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Rate limit of one address."""
+    """A rate limit: of one address, unless another is given.
+
+    Attributes:
+        tokens: Those that can be taken.
+        burst: Maximum number of tokens.
+        rate: Tokens that are added in a second.
+        filled_at: Monotonic time when tokens were added last.
+    """
 
     tokens: float = BURST
+    burst: float = BURST
+    rate: float = field(default_factory=lambda: RATE)
     filled_at: float = field(default_factory=monotonic)
 
-    def take(self, now: float) -> bool:
-        """Take a token; return False if there is none."""
-        self.tokens = min(BURST, self.tokens + (now - self.filled_at) * RATE)
+    def take(self, now: float, count: int = 1) -> bool:
+        """Take tokens; return False if there are not enough."""
+        self.tokens = min(self.burst, self.tokens + (now - self.filled_at) * self.rate)
         self.filled_at = now
-        if self.tokens < 1:
+        if self.tokens < count:
             return False
-        self.tokens -= 1
+        self.tokens -= count
         return True
 
 
@@ -149,9 +143,10 @@ class TrapSource:
         self._senders: dict[str, list[TrapSender]] = {}
         self._is_counted = False
         self._buckets: dict[str, TokenBucket] = {}
+        self._bucket_of_all = TokenBucket(TOTAL_BURST, TOTAL_BURST, TOTAL_RATE)
         self._polled_at: dict[str, float] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._refused: Counter[str] = Counter(unknown_sender=0, rate_limited=0, malformed=0, credentials=0)
+        self._refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (TRAPS, TRAPS_REFUSED)}
 
     async def applies(self) -> bool:
@@ -259,33 +254,41 @@ class TrapSource:
     def _update_senders(self) -> None:
         senders: dict[str, list[TrapSender]] = {}
         for peer in self._peers:
-            security = None if peer.credentials is None else security_of(peer.credentials)
             for address in peer.addresses:
-                senders.setdefault(address, []).append(TrapSender(peer.target.name, security))
+                senders.setdefault(address, []).append(peer.sender())
         self._senders = senders
         self._buckets = {address: bucket for address, bucket in self._buckets.items() if address in senders}
 
     # --- receiving -----------------------------------------------------------------------------------------------
 
-    def _on_datagram(self, address: str, decode: Callable[[], None]) -> None:
+    def _on_datagram(self, address: str, datagram: bytes, decode: Callable[[], None]) -> None:
         """Count a datagram, whatever becomes of it; `decode` passes it to pysnmp, and returns once it is processed."""
-        if not self._is_accepted(address):
+        reason = self._refusal(address, datagram)
+        if reason is not None:
+            self._refused[reason] += 1
             return
         self._is_counted = False
         with suppress(Exception):  # pysnmp raises various exceptions on malformed messages, and drops others
             decode()
         if not self._is_counted:
-            self._refused["malformed"] += 1
+            self._refused[MALFORMED] += 1
 
-    def _is_accepted(self, address: str) -> bool:
-        """Return whether to decode a datagram from an address; count it otherwise."""
-        if address not in self._senders:
-            self._refused["unknown_sender"] += 1
-            return False
-        if not self._buckets.setdefault(address, TokenBucket()).take(monotonic()):
-            self._refused["rate_limited"] += 1
-            return False
-        return True
+    def _refusal(self, address: str, datagram: bytes) -> str | None:
+        """Return why a datagram is refused before pysnmp gets it: what costs nothing comes first.
+
+        A datagram with other credentials takes no tokens, so that it keeps none out that has the right ones.
+        """
+        senders, engine = self._senders.get(address), self._engine
+        if senders is None or engine is None:
+            return UNKNOWN_SENDER
+        reason = refusal(datagram, senders, bytes(engine.snmpEngineID))
+        if reason is not None:
+            return reason
+        now = monotonic()
+        if not self._buckets.setdefault(address, TokenBucket()).take(now):
+            return RATE_LIMITED
+        pieces = -(-len(datagram) // PIECE_BYTES)
+        return None if self._bucket_of_all.take(now, pieces) else OVERLOAD
 
     def _on_security_failure(self, _engine: SnmpEngine, _point: str, variables: Mapping[str, Any], _: object) -> None:
         """Process one message whose credentials pysnmp refuses."""
@@ -294,7 +297,7 @@ class TrapSource:
         is_reported = "oid" in status
         self._is_counted = error != str(errind.parseError)
         if self._is_counted and not (is_reported and error in DISCOVERY):
-            self._refused["credentials"] += 1
+            self._refused[CREDENTIALS] += 1
 
     def _on_notification(self, engine: SnmpEngine, _: int, *rest: Any) -> None:  # noqa: ANN401  # as pysnmp calls it
         """Process one trap or inform that pysnmp has decoded and authenticated by a user or community."""
@@ -309,11 +312,10 @@ class TrapSource:
             if one.security is not None and one.security.name == name and level >= one.security.level
         ]
         if not senders:
-            self._refused["credentials"] += 1
+            self._refused[CREDENTIALS] += 1
             return
         values = {tuple(name): value for name, value in variables}
-        event = EVENTS.get(tuple(values.get(TRAP_OID, ())), OTHER)
-        port = _port(values)
+        event, port = event_of(values), port_of(values)
         target = senders[0].target
         self._counts[target, event] += 1
         if event in POLLING_EVENTS:
@@ -339,7 +341,7 @@ async def _update_addresses(peer: Peer) -> Sequence[Failure]:
         effect = "the addresses resolved before are used" if peer.addresses else "its traps are refused"
         reason = str(error) or f"the resolver did not answer within {LOOKUP_SECONDS:g} s"
         return [Failure(peer.target.name, "unreachable", f"{effect}: {host}: {reason}")]
-    peer.addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    peer.addresses = tuple(dict.fromkeys(_unmapped(address) for *_, address in found))
     return ()
 
 
@@ -348,19 +350,12 @@ def _unmapped(address: Sequence[Any]) -> str:
     return str(address[0]).removeprefix("::ffff:")
 
 
-def _port(values: Mapping[tuple[int, ...], Any]) -> str:
-    """Return the name of the port in a trap's variable bindings, empty if there is none."""
-    for column in PORT_NAMES:
-        for name, value in values.items():
-            if name[: len(column)] == column:
-                return bytes(value)[:MAX_NAME_BYTES].decode("utf-8", "surrogateescape")
-    return ""
-
-
 class _Filter:
     """Passes each datagram to a function, with its address, that decides whether pysnmp gets it."""
 
-    def __init__(self, on_datagram: Callable[[str, Callable[[], None]], None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, on_datagram: Callable[[str, bytes, Callable[[], None]], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
         super().__init__(loop=loop)  # type: ignore[call-arg]  # __init__ of pysnmp's class
         self._on_datagram = on_datagram
         self._decode: Callable[[Any, Any, bytes], None] | None = None
@@ -372,7 +367,7 @@ class _Filter:
 
     def datagram_received(self, datagram: bytes, address: Any) -> None:  # noqa: ANN401  # of either family
         if self._decode is not None:
-            self._on_datagram(_unmapped(address), partial(self._decode, self, address, datagram))
+            self._on_datagram(_unmapped(address), datagram, partial(self._decode, self, address, datagram))
 
 
 class _FilteredUdp(_Filter, udp.UdpAsyncioTransport):  # type: ignore[misc]  # untyped

@@ -9,10 +9,12 @@ import time
 import pytest
 
 from exporter.core.source import SourceError
-from exporter.sources.switch import traps
+from exporter.snmp import ber, message, v3
+from exporter.sources.switch import trap_head, traps
 from exporter.sources.switch.options import Snmp, Target, Traps
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.targets import SwitchOptions
+from exporter.sources.switch.trap_credentials import Security
 from exporter.sources.switch.traps import TrapSource
 
 LINK_DOWN, LINK_UP, COLD_START = (f"1.3.6.1.6.3.1.1.5.{number}" for number in (3, 4, 1))
@@ -354,6 +356,125 @@ async def test_malformed_datagrams_are_counted_and_do_no_harm(send):
                 sock.sendto(datagram, ("127.0.0.1", here.port))
         await send("snmptrap", here, *COMMUNITY)
         await here.until(({"link_down": 1}, {"malformed": len(MALFORMED)}))
+
+
+def notification(community, size=0, kind=0xA7, version=1):
+    """Return a trap about link 1 with so many bytes of variable bindings more, by the encoder of the poller."""
+    trap_oid = ber.encode_value(ber.OBJECT_IDENTIFIER, ber.parse_oid(LINK_DOWN))
+    bindings = [
+        message.encode_varbind(ber.encode_oid(ber.parse_oid("1.3.6.1.2.1.1.3.0")), ber.encode_value(ber.TIME_TICKS, 1)),
+        message.encode_varbind(ber.encode_oid(ber.parse_oid("1.3.6.1.6.3.1.1.4.1.0")), trap_oid),
+    ]
+    one = message.encode_varbind(ber.encode_oid((1, 3, 6, 1)), ber.encode_value(ber.OCTET_STRING, b"12345678"))
+    bindings += [one] * (size // len(one))
+    return message.encode_message(version, community, message.encode_pdu(kind, 1, 0, 0, bindings))
+
+
+@contextlib.contextmanager
+def senders(*addresses):
+    """Open a socket for each address."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in addresses]
+        for sock, address in zip(sockets, addresses, strict=True):
+            sock.bind((address, 0))
+        yield sockets
+
+
+async def cpu_of(here, datagrams, sock):
+    """Return the CPU time of datagrams, each counted before the next one is sent."""
+    used = 0.0
+    for datagram in datagrams:
+        before = sum(here.source._refused.values()) + sum(here.source._counts.values())
+        begun = time.process_time()
+        sock.sendto(datagram, ("127.0.0.1", here.port))
+        while sum(here.source._refused.values()) + sum(here.source._counts.values()) == before:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        used += time.process_time() - begun
+    return used
+
+
+@pytest.mark.parametrize("size", [60_000, 3_000], ids=["too large", "not too large"])
+async def test_datagrams_without_the_community_cost_less_than_a_trap_with_it(size):
+    """Seen on the running daemon: 40 of 64 kB a second took 92 % of the CPU, and blocked the loop."""
+    async with listening() as here:
+        with senders("127.0.0.1") as (sock,):
+            await cpu_of(here, [notification(b"traps-only")] * 3, sock)  # what is loaded at the first
+            usual = min([await cpu_of(here, [notification(b"traps-only")], sock) for _ in range(5)])
+            flood = min([await cpu_of(here, [notification(b"wrong", size)], sock) for _ in range(20)])
+        assert flood < usual
+        reason = "too_large" if size > 4096 else "credentials"
+        assert (await here.counts())[1] == {reason: 20}
+
+
+async def test_a_flood_with_another_community_keeps_no_trap_out(send):
+    async with listening() as here:
+        with senders("127.0.0.1") as (sock,):
+            await cpu_of(here, [notification(b"wrong")] * 100, sock)
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({"link_down": 1}, {"credentials": 100}))
+
+
+async def test_one_bucket_for_all_senders(monkeypatch):
+    """The source of a datagram can be any target's address."""
+    monkeypatch.setattr(traps, "LOOKUP_SECONDS", 60.0)  # all in the first reading
+    addresses = [f"127.0.0.{number}" for number in range(1, 41)]
+    others = [Target(name=address, address=address, snmp=V2C) for address in addresses[1:]]
+    async with listening(others=others) as here:
+        here.source._bucket_of_all.rate = 0.0
+        with senders(*addresses) as sockets:
+            for sock in sockets * 3:
+                await cpu_of(here, [notification(b"traps-only", 600)], sock)  # two pieces of 512 bytes
+        _, refused = await here.counts()
+        assert refused == {"overload": 120 - 50}
+
+
+@pytest.mark.parametrize(
+    ("datagram", "reason"),
+    [
+        (notification(b"traps-only", kind=0xA0), "malformed"),  # GET
+        (notification(b"traps-only", kind=0xA2), "malformed"),  # a response
+        (notification(b"traps-only", version=0), "malformed"),  # of version 2, in a message of version 1
+        (notification(b"traps-only", version=2), "malformed"),  # version 2u, which is historic
+        (notification(b"traps-only", 4096), "too_large"),
+        (notification(b"traps-onl"), "credentials"),
+        (notification(b""), "credentials"),
+        (notification(b"x" * 3000), "credentials"),
+    ],
+)
+async def test_what_the_first_fields_refuse_is_counted_by_reason(datagram, reason):
+    async with listening() as here:
+        with senders("127.0.0.1") as (sock,):
+            await cpu_of(here, [datagram], sock)
+        assert await here.counts() == ({}, {reason: 1})
+
+
+def v3_message(user, engine, flags=1):
+    return v3.encode(1, flags, (engine, 1, 1), user, b"\x30\x00", signature_size=24)[0]
+
+
+@pytest.mark.parametrize(
+    ("datagram", "reason"),
+    [
+        (v3_message(b"trapper", bytes.fromhex(ENGINE), flags=3), None),
+        (v3_message(b"trapper", b"our-own-engine", flags=3), None),
+        (v3_message(b"", b"", flags=4), None),  # the discovery of an inform
+        (v3_message(b"trapper", b"another-engine", flags=3), "credentials"),
+        (v3_message(b"mallory", bytes.fromhex(ENGINE), flags=3), "credentials"),
+        (v3_message(b"trapper", bytes.fromhex(ENGINE), flags=0), "credentials"),
+        (v3_message(b"trapper", bytes.fromhex(ENGINE), flags=3)[:-9], "malformed"),
+    ],
+)
+def test_user_engine_and_level_come_before_the_signature(datagram, reason):
+    sender = trap_head.TrapSender("leaf-1", Security("trapper", 3, is_user=True), bytes.fromhex(ENGINE))
+    other = trap_head.TrapSender("leaf-2", None)
+    assert trap_head.refusal(datagram, [other, sender], b"our-own-engine") == reason
+    assert trap_head.refusal(datagram, [other], b"our-own-engine") == (reason or "credentials")
+
+
+async def test_a_target_with_a_mapped_address_is_its_ipv4_host(send):
+    async with listening(address="::ffff:127.0.0.1") as here:
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({"link_down": 1}, {}))
 
 
 async def test_a_port_in_use_is_an_error():
