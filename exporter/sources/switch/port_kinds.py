@@ -8,8 +8,9 @@ specific evidence comes first, and ifType 6 alone last.
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 
@@ -38,14 +39,14 @@ class Evidence:
         is_aggregator: It has ports attached (IEEE8023-LAG-MIB dot3adAggPortAttachedAggID).
         lower_layers: Rows directly below it (IF-MIB ifStackTable).
         connector: IF-MIB ifConnectorPresent; None where it is not known.
-        profile: The profile of the switch, where its names are known to follow one pattern.
+        port_names: Shell patterns of the names of the switch's ports, where all other rows may have any name.
     """
 
     description: str = ""
     is_aggregator: bool = False
     lower_layers: int = 0
     connector: bool | None = None
-    profile: str = ""
+    port_names: Sequence[str] = ()
 
 
 NO_EVIDENCE = Evidence()
@@ -63,9 +64,6 @@ _BY_TYPE: Mapping[str, PortKind] = MappingProxyType(
 )
 """ifType, or the word of an API, that is given to one kind only. All others, but those of ports and the vague ones,
 are of virtual rows: 24 softwareLoopback, 131 tunnel, 135 l2vlan, 136 l3ipvlan, 209 bridge …"""
-
-_PHYSICAL_NAMES: Mapping[str, re.Pattern[str]] = MappingProxyType({"cumulus": re.compile(r"swp\d+(s\d+)?")})
-"""By profile, the names of its ports, where bonds and bridges may have any name."""
 
 _UNIT = re.compile(r"(?:efp)?\d+")
 """What is behind the last dot of a unit or VLAN of a port: `et-0/0/0.0`, `bond1.100`."""
@@ -177,16 +175,23 @@ def kind_of(name: str, if_type: str = "", evidence: Evidence = NO_EVIDENCE) -> P
     if whole:
         is_virtual = kind_of(whole) is PortKind.VIRTUAL
         return PortKind.VIRTUAL if is_virtual else PortKind.SUB_INTERFACE
-    if evidence.is_aggregator:
-        return PortKind.AGGREGATE
+    if evidence.is_aggregator and not (bare[:1].isalpha() and _PHYSICAL.fullmatch(lowered)):
+        return PortKind.AGGREGATE  # some agents number aggregators from 1, which is the index of a port
     if if_type not in _PORT_TYPES | _VAGUE_TYPES and if_type.isdecimal():
         return _BY_TYPE.get(if_type, PortKind.VIRTUAL)
     return (
-        _by_name(bare, evidence.profile)
+        _by_name(bare, evidence)
         or _BY_TYPE.get(if_type)
-        or (_by_name(evidence.description.strip(), "") if evidence.description != name else None)
+        or (_by_name(evidence.description.strip(), evidence) if evidence.description != name else None)
         or _by_layers(lowered, if_type, evidence)
     )
+
+
+def port_info(
+    target: str, name: str, index: str, alias: str, if_type: str, evidence: Evidence = NO_EVIDENCE
+) -> tuple[str, ...]:
+    """Return the label values of the metric `info` of a port, with its kind; for the arguments see `kind_of`."""
+    return target, index, alias, if_type, kind_of(name, if_type, evidence).value
 
 
 def _whole_of_unit(name: str, if_type: str) -> str:
@@ -198,10 +203,10 @@ def _whole_of_unit(name: str, if_type: str) -> str:
     return "" if is_port else name[: len(whole)]
 
 
-def _by_name(name: str, profile: str) -> PortKind | None:
+def _by_name(name: str, evidence: Evidence) -> PortKind | None:
     """Return the kind of a row whose name no port of the fabric has; None for all other names."""
     lowered = name.lower()
-    if profile == "cumulus" and lowered == "mgmt":  # the VRF of the management port
+    if evidence.port_names and lowered == "mgmt":  # on Linux, the VRF of the management port
         return PortKind.VIRTUAL
     if _MANAGEMENT_EXACT.fullmatch(name) or _MANAGEMENT.fullmatch(lowered) or _CISCO_MANAGEMENT.fullmatch(lowered):
         return PortKind.MANAGEMENT
@@ -212,12 +217,12 @@ def _by_name(name: str, profile: str) -> PortKind | None:
 
 def _by_layers(lowered: str, if_type: str, evidence: Evidence) -> PortKind:
     """Return the kind of a row whose name shows no other than that of a port."""
-    own_names = _PHYSICAL_NAMES.get(evidence.profile)
-    if (own_names or _PHYSICAL).fullmatch(lowered):
-        is_plain = lowered[0].isdigit() and if_type in _VAGUE_TYPES - {""}  # `0/5/1`, the interface of a CPU
+    patterns = evidence.port_names
+    if any(fnmatchcase(lowered, pattern) for pattern in patterns) or (not patterns and _PHYSICAL.fullmatch(lowered)):
+        is_plain = lowered[:1].isdigit() and if_type in _VAGUE_TYPES - {""}  # `0/5/1`, the interface of a CPU
         return PortKind.VIRTUAL if is_plain else PortKind.PHYSICAL
     if evidence.lower_layers:
         return PortKind.AGGREGATE if evidence.lower_layers > 1 else PortKind.SUB_INTERFACE
-    if own_names is not None or evidence.connector is False:
+    if patterns or evidence.connector is False:
         return PortKind.VIRTUAL
     return PortKind.PHYSICAL if if_type in _PORT_TYPES or if_type == "" else PortKind.VIRTUAL

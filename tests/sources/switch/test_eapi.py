@@ -412,4 +412,4 @@ def test_any_json_is_parsed_or_a_shape_error(data):
 def test_types_are_the_numbers_of_iftype():
     hardware = ("ethernet", "portChannel", "loopback", "subinterface")
     read = parser.parse_interfaces({"interfaces": {word: {"hardware": word} for word in hardware}})
-    assert [port.kind for port in read.ports.values()] == ["6", "161", "24", "subinterface"]
+    assert [port.if_type for port in read.ports.values()] == ["6", "161", "24", "subinterface"]

@@ -216,9 +216,9 @@ def test_names_and_types_of_makers(name, if_type, kind):
         ("upstream1", "6", Evidence(lower_layers=2), PortKind.AGGREGATE),
         ("upstream1", "6", Evidence(lower_layers=1), PortKind.SUB_INTERFACE),
         ("upstream1", "6", Evidence(connector=False), PortKind.VIRTUAL),
-        ("upstream1", "6", Evidence(profile="cumulus"), PortKind.VIRTUAL),
-        ("swp1", "6", Evidence(profile="cumulus"), PortKind.PHYSICAL),
-        ("mgmt", "6", Evidence(profile="cumulus"), PortKind.VIRTUAL),  # a VRF; the port is eth0
+        ("upstream1", "6", Evidence(port_names=("swp[0-9]*",)), PortKind.VIRTUAL),
+        ("swp1", "6", Evidence(port_names=("swp[0-9]*",)), PortKind.PHYSICAL),
+        ("mgmt", "6", Evidence(port_names=("swp[0-9]*",)), PortKind.VIRTUAL),  # a VRF; the port is eth0
         ("mgmt", "6", Evidence(), PortKind.MANAGEMENT),
         ("Ethernet8", "6", Evidence(connector=False), PortKind.PHYSICAL),  # a cage without a module
         ("xe-0/0/0", "6", Evidence(connector=False), PortKind.PHYSICAL),

@@ -268,4 +268,4 @@ def test_any_json_is_parsed_or_a_shape_error(data):
 def test_types_of_interfaces_are_numbers(type_name, kind):
     """They distinguish a port channel from its member ports, as with SNMP."""
     data = {"interface": [{"name": "Ethernet0", "state": {"type": type_name}}]}
-    assert parser.parse_interfaces(data).ports["Ethernet0"].kind == kind
+    assert parser.parse_interfaces(data).ports["Ethernet0"].if_type == kind

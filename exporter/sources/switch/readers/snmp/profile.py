@@ -139,6 +139,7 @@ class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         descriptions: Shell patterns of the sysDescr of matching switches, whatever their sysObjectID.
         interval: Time between polls if the configuration sets none.
         refresh: Time between refreshes of the counters, as documented by the vendor.
+        port_names: Shell patterns of the names of its ports, where bundles and bridges may have any name.
         stamps: Column with the sysUpTime at which the counters of a port were read.
         optics: MIB of module sensors: ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB or JUNIPER-DOM-MIB.
         without: Names of tables of the extended profile that the switch does not have, or implements incorrectly.
@@ -151,6 +152,7 @@ class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     descriptions: tuple[str, ...] = ()
     interval: Duration | None = None
     refresh: Duration | None = None
+    port_names: tuple[str, ...] = ()
     stamps: str | None = None
     optics: Literal["entity", "cisco", "junos"] | None = None
     without: tuple[str, ...] = ()
@@ -230,6 +232,7 @@ class Profile:
     refresh: float | None = None
     stamps: Oid | None = None
     optics: str | None = None
+    port_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -354,6 +357,7 @@ def _extend(name: str, specs: Mapping[str, tuple[ProfileSpec, Path]], derived: t
         base.refresh if spec.refresh is None else float(spec.refresh),
         base.stamps if spec.stamps is None else parse_oid(spec.stamps),
         spec.optics or base.optics,
+        spec.port_names or base.port_names,
     )
 
 
