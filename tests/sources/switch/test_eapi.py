@@ -171,7 +171,7 @@ async def test_results_become_rows():
         "link_up": 1,
         "admin_up": 1,
         "link_speed_bytes_per_second": 50e9,
-        "info": ("leaf-1", "", "to gpu-001", "6"),
+        "info": ("leaf-1", "", "to gpu-001", "6", "physical"),
     }
     assert found["Ethernet2/1",]["receive_bytes_total"] == 9
     assert found["Ethernet2/1",]["link_up"] == 0

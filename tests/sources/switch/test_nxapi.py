@@ -160,7 +160,7 @@ async def test_results_become_rows():
         "link_up": 1,
         "admin_up": 1,
         "link_speed_bytes_per_second": 50e9,
-        "info": ("leaf-1", "", "to gpu-001", "6"),
+        "info": ("leaf-1", "", "to gpu-001", "6", "physical"),
     }
     assert found["Ethernet1/2",]["link_up"] == 0
     assert "transmit_bytes_total" not in found["Ethernet1/2",]

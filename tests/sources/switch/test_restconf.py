@@ -77,13 +77,13 @@ async def test_ports_become_rows():
             "link_up": 1,
             "admin_up": 1,
             "link_speed_bytes_per_second": 50e9,
-            "info": ("leaf-1", "1", "to gpu-001", ""),
+            "info": ("leaf-1", "1", "to gpu-001", "", "physical"),
         },
         "Ethernet4": {
             "receive_bytes_total": 1,
             "link_up": 0,
             "admin_up": 1,
-            "info": ("leaf-1", "2", "", ""),
+            "info": ("leaf-1", "2", "", "", "physical"),
         },
     }
     assert harvest.device.name == "leaf-r"

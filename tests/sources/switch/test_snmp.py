@@ -171,7 +171,13 @@ async def test_every_column_becomes_its_metric():
     assert reading.failures == []
     found = Meaning()(reading)
     row = found["leaf-a", "Ethernet1/7"]
-    assert row.pop("info") == {"target": "target-1", "ifindex": "7", "alias": "gpu-001 eth2", "if_type": "6"}
+    assert row.pop("info") == {
+        "target": "target-1",
+        "ifindex": "7",
+        "alias": "gpu-001 eth2",
+        "if_type": "6",
+        "kind": "physical",
+    }
     expected = {ending: 7000 + place for place, (_, ending) in enumerate(COUNTERS.values())}
     expected |= {
         "receive_packets_total": 7001 + 7002 + 7003,

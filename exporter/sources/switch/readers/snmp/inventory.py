@@ -13,8 +13,8 @@ from exporter.core.source import Failure, SourceError
 from exporter.snmp.ber import Oid
 from exporter.snmp.ber import Value as SnmpValue
 from exporter.snmp.client import SnmpClient
-from exporter.sources.switch.options import Target
 from exporter.sources.switch.metrics import KIND
+from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_kinds import Evidence, PortKind, port_info
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.readers.snmp.text import (
@@ -131,7 +131,7 @@ def _build(target: Target, texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_na
 
 def _evidence(texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_names: Sequence[str]) -> Callable[[Oid], Evidence]:
     """Return the function of what the tables show of an interface beside its name and type."""
-    lower = Counter(
+    lower: Counter[Oid] = Counter(
         index[:1]
         for index, status in texts[IF_STACK].items()
         if len(index) == 2 and all(index) and status == _ACTIVE  # 0 is below the lowest, and above the highest
