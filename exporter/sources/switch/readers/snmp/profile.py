@@ -22,12 +22,7 @@ from exporter.config.yaml_reader import read
 from exporter.core.table import Schema
 from exporter.snmp.ber import Oid, parse_oid
 from exporter.sources.switch.merge import Family
-from exporter.sources.switch.metrics import (
-    PORTS,
-    PRIORITIES,
-    PRIORITY_GROUPS,
-    QUEUES,
-)
+from exporter.sources.switch.metrics import PORTS, PRIORITIES, PRIORITY_GROUPS, QUEUES
 
 GENERIC = "generic"
 """The profile of a switch that no other profile matches."""
