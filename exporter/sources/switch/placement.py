@@ -13,16 +13,15 @@ from exporter.core.table import (
     Value,
 )
 from exporter.sources.switch.links import LinkTable, PortLink, resolve_link
-from exporter.sources.switch.metrics import PORTS
+from exporter.sources.switch.metrics import KIND, PORTS
 from exporter.sources.switch.options import Target
+from exporter.sources.switch.port_kinds import kind_of
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.topology import Topology
 from exporter.switch_api.neighbour import LldpNeighbour
 
 GROUP = "group_info"
-
-_IF_TYPE = PORTS.metrics["info"].extra.index("if_type")
 
 
 class SwitchPlacement:
@@ -55,13 +54,13 @@ class SwitchPlacement:
             time: Time of the reading.
         """
         ports = [table for table in tables if _has_ports(table.schema)]
-        link_up = _cells(ports, "link_up")
+        link_up, kinds = _cells(ports, "link_up"), _kinds(ports)
         self._register(list(link_up), neighbours, chassis)
         if neighbours is not None:
-            self._topology.update(self._resolve_links(neighbours), link_up)
+            self._topology.update(self._resolve_links(neighbours), link_up, kinds)
         self.role = self._topology.role()
         self._registry.update(self._target, role=self.role)
-        groups = self._groups(ports, link_up)
+        groups = self._groups(kinds)
         placed = [_with_groups(table, groups) if _has_ports(table.schema) else table for table in tables]
         if neighbours:
             placed.append(self._table.make(self._links, time, switch=label))
@@ -85,17 +84,10 @@ class SwitchPlacement:
             self._links_key = key
         return self._links
 
-    def _groups(self, ports: Sequence[Table], names: Mapping[str, object]) -> Mapping[str, str]:
+    def _groups(self, kinds: Mapping[str, str]) -> Mapping[str, str]:
         """Return the group of each port that has one."""
-        infos = _cells(ports, "info")
-        groups: dict[str, str] = {}
-        for name in names:
-            info = infos.get(name)
-            if_type = str(info[_IF_TYPE]) if isinstance(info, tuple) else ""
-            group = self._topology.group(name, if_type, self.role)
-            if group is not None:
-                groups[name] = group
-        return groups
+        found = {name: self._topology.group(name, kind, self.role) for name, kind in kinds.items()}
+        return {name: group for name, group in found.items() if group is not None}
 
 
 def _has_ports(schema: Schema) -> bool:
@@ -111,6 +103,12 @@ def _cells(tables: Sequence[Table], ending: str) -> dict[str, Value | None]:
             if value is not None or port not in found:
                 found[port] = value
     return found
+
+
+def _kinds(ports: Sequence[Table]) -> dict[str, str]:
+    """Return the kind of each port, by its name alone where no protocol has more of it."""
+    infos = _cells(ports, "info")
+    return {name: str(info[KIND]) if isinstance(info, tuple) else kind_of(name) for name, info in infos.items()}
 
 
 def _by_canonical_name(names: Sequence[str]) -> dict[str, str]:
