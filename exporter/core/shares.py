@@ -14,6 +14,9 @@ Key = TypeVar("Key", bound=Hashable)
 GRACE_SECONDS = 5.0
 """Seconds without a report after which a key gives way to a new one: hosts report more often than that."""
 
+SEARCH_SECONDS = 0.1
+"""Seconds between two searches for such a key: each looks at all of them."""
+
 PROVEN_SECONDS = 10.0
 """Seconds of reports after which a key of one owner is proven, and …"""
 
@@ -100,11 +103,12 @@ class Admission(Generic[Key, Owner]):
     def __init__(self) -> None:
         self._standings: dict[Key, _Standing] = {}
         self._alone: dict[Owner, dict[Key, None]] = {}
+        self._full_until = float("-inf")
 
     def __len__(self) -> int:
         return len(self._standings)
 
-    def report(self, key: Key, owner: Owner, now: float, limit: int, of_one: int) -> tuple[bool, Key | None]:
+    def report(self, key: Key, owner: Owner, now: float, limit: int, of_one: int | None = None) -> tuple[bool, Key | None]:
         """Report a key; return whether it is admitted, and the key that gave way to it.
 
         Args:
@@ -112,7 +116,7 @@ class Admission(Generic[Key, Owner]):
             owner: Who reports it.
             now: Current time in seconds.
             limit: Keys at most.
-            of_one: Keys at most that one owner alone reports.
+            of_one: Keys at most that one owner alone reports; None for its share only.
         """
         known = self._standings.get(key)
         if known is not None:
@@ -122,11 +126,13 @@ class Admission(Generic[Key, Owner]):
             return True, None
         own = self._alone.get(owner, {})
         evicted: Key | None = None
-        if len(own) >= of_one:
+        if of_one is not None and len(own) >= of_one:
             evicted = self._idle(own, now)
         elif len(self._standings) >= limit:
             evicted = self._of_greediest(len(own), now)
-            evicted = self._idle(self._standings, now) if evicted is None else evicted
+            if evicted is None and now >= self._full_until:
+                evicted = self._idle(self._standings, now)
+                self._full_until = now + SEARCH_SECONDS if evicted is None else now
         else:
             self._add(key, owner, now)
             return True, None

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from exporter.core.shares import Shares
 
-SENDER_RATE = 16_384.0
-"""Operations per second of one sender: those of sixteen GPUs with a thousand collectives a second each."""
+SENDER_RATE = 8192.0
+"""Operations per second of one sender: those of eight GPUs with a thousand collectives a second each."""
 
-SENDER_BURST = 65_536.0
-"""Operations that a sender may send at once after a pause: those of the largest batch."""
+SENDER_BURST = 16_384.0
+"""Operations of a sender that are taken at once after a pause; a larger batch is taken whole, on credit."""
 
 MESSAGE_OVERHEAD = 256
 """Bytes that a queued message takes beside its payload: many empty ones fill memory too."""

@@ -1,8 +1,8 @@
 """MQTT subscriber of a collector: batches of its slots without duplicates, and retained states of ports and daemons.
 
 Subscriptions are not shared (`$share`): each collector owns slots, so that all hosts of a job are received by one
-collector. Received batches wait undecoded in a queue, in which each sender has a share of the bytes. They are decoded in
-slices, between which the event loop runs other tasks.
+collector. Received batches wait undecoded in a queue, in which each sender has a share of the bytes. They are decoded
+in slices, between which the event loop runs other tasks.
 """
 
 import asyncio

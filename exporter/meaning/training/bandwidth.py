@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from exporter.core.collectives import bus_factor
-from exporter.meaning.training.alignment import Communicator, Job, nodes_of
+from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.records import Communicator, Job
 
 MIN_BYTES = 1 << 20
 """Size of an operation below which its bandwidth is dominated by latency."""

@@ -23,18 +23,13 @@ from exporter.core.table import (
 )
 from exporter.core.vocabulary import counter, gauge
 from exporter.meaning.training import step_budget
-from exporter.meaning.training.alignment import (
-    FORGET_SECONDS,
-    Collectives,
-    Job,
-    Stream,
-    Timing,
-)
+from exporter.meaning.training.alignment import FORGET_SECONDS, Collectives
 from exporter.meaning.training.bandwidth import (
     MIN_BYTES,
     Baseline,
     bus_bandwidth,
 )
+from exporter.meaning.training.records import Job, Stream, Timing
 from exporter.meaning.training.verdicts import (
     JobMemory,
     Judgement,
