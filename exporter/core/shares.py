@@ -79,12 +79,12 @@ class Shares(Generic[Owner]):
 
 
 @dataclass(slots=True)
-class _Standing:
+class _Standing(Generic[Owner]):
     """Reports of a key: times of the first and the last, and its owner while there is one alone."""
 
     first: float
     last: float
-    alone: object
+    alone: Owner | None
 
     def is_proven(self, now: float) -> bool:
         """Return whether the key is hardly invented: several owners report it, or one did for a while."""
@@ -101,14 +101,20 @@ class Admission(Generic[Key, Owner]):
     """
 
     def __init__(self) -> None:
-        self._standings: dict[Key, _Standing] = {}
+        self._standings: dict[Key, _Standing[Owner]] = {}
         self._alone: dict[Owner, dict[Key, None]] = {}
         self._full_until = float("-inf")
 
     def __len__(self) -> int:
         return len(self._standings)
 
-    def report(self, key: Key, owner: Owner, now: float, limit: int, of_one: int | None = None) -> tuple[bool, Key | None]:
+    def keys(self) -> set[Key]:
+        """Return the keys that are kept."""
+        return set(self._standings)
+
+    def report(
+        self, key: Key, owner: Owner, now: float, limit: int, of_one: int | None = None
+    ) -> tuple[bool, Key | None]:
         """Report a key; return whether it is admitted, and the key that gave way to it.
 
         Args:
@@ -153,14 +159,14 @@ class Admission(Generic[Key, Owner]):
         self._standings[key] = _Standing(now, now, owner)
         self._alone.setdefault(owner, {})[key] = None
 
-    def _disown(self, key: Key, known: _Standing) -> None:
+    def _disown(self, key: Key, known: _Standing[Owner]) -> None:
         """Record that a key is not of one owner alone."""
-        keys = self._alone.get(known.alone)  # type: ignore[call-overload]
-        if keys is not None:
-            keys.pop(key, None)
+        if known.alone is not None:
+            keys = self._alone[known.alone]
+            del keys[key]
             if not keys:
-                del self._alone[known.alone]  # type: ignore[arg-type]
-        known.alone = None
+                del self._alone[known.alone]
+            known.alone = None
 
     def _of_greediest(self, own: int, now: float) -> Key | None:
         """Return a key of the owner with most keys, the least proven; None where a new one would make another so."""
@@ -169,7 +175,7 @@ class Admission(Generic[Key, Owner]):
             return None
         return min(keys, key=lambda key: (self._standings[key].is_proven(now), self._standings[key].last))
 
-    def _idle(self, keys: "dict[Key, None] | dict[Key, _Standing]", now: float) -> Key | None:
+    def _idle(self, keys: "dict[Key, None] | dict[Key, _Standing[Owner]]", now: float) -> Key | None:
         """Return the key that is not proven and was not reported for longest; None where all were of late."""
         found = min(keys, key=lambda key: (self._standings[key].is_proven(now), self._standings[key].last))
         known = self._standings[found]

@@ -204,9 +204,12 @@ class Deduplicator:
 
     def without_duplicates(self, batch: Batch) -> Batch:
         """Return an admitted batch, or a part of it, without duplicate operations."""
-        host = self._jobs.get(batch.job, {}).get(batch.host)
+        hosts = self._jobs.get(batch.job)
+        host = None if hosts is None else hosts.get(batch.host)
+        if host is None:  # forgotten between two parts
+            return replace(batch, streams=())
         streams = []
-        for stream, operations in batch.streams if host is not None else ():
+        for stream, operations in batch.streams:
             new = self._sequence(host, stream).filter_new(stream, operations)
             self.losses.duplicate_operations += len(operations) - len(new)
             if new:

@@ -86,9 +86,7 @@ class _Columns(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_un
     sizes: Annotated[list[MessageBytes], msgspec.Meta(min_length=1, max_length=MAX_COLUMN)]
     size_indices: Annotated[list[Index], msgspec.Meta(max_length=MAX_COLUMN)]
     tenths: Annotated[list[Tenths], msgspec.Meta(min_length=1, max_length=MAX_COLUMN)]
-    timed: Annotated[
-        list[Annotated[int, msgspec.Meta(ge=0, le=2)]], msgspec.Meta(min_length=1, max_length=MAX_COLUMN)
-    ]
+    timed: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2)]], msgspec.Meta(min_length=1, max_length=MAX_COLUMN)]
 
 
 class _Progress(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
