@@ -5,7 +5,7 @@ above it wait, encoded, until the sender has credit again, while the messages of
 """
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
@@ -35,8 +35,8 @@ class Message(NamedTuple):
 class _Credit:
     """Operations that a sender may send; below 0 after a batch that was larger."""
 
-    operations: float = SENDER_BURST
-    at: float = field(default_factory=monotonic)
+    operations: float
+    at: float
 
     def renew(self, now: float) -> float:
         """Add what has grown since the last call, and return the credit."""
@@ -106,7 +106,7 @@ class FairQueue:
         if found is None:
             if len(self._credits) >= MAX_CREDITS:
                 self._credits.popitem(last=False)
-            found = self._credits[sender] = _Credit()
+            found = self._credits[sender] = _Credit(SENDER_BURST, monotonic())
         self._credits.move_to_end(sender)
         return found
 
