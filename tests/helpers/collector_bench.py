@@ -12,12 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import msgspec
 from paho.mqtt import client as paho
 
 from exporter.mqtt.topics import batch_topic
 from exporter.nccl.batch import MAX_OPERATIONS, Batch, Operation, Stream
 from exporter.nccl.batch_codec import encode
 from tests.helpers.stack import free_port, process, until
+
+TICK, STREAMS, FIRST = 4, 10, 4
+"""Places of the number of a batch and of its streams, and of the first number of a stream, as in docs/mqtt.md."""
 
 HOSTS, GPUS = 2, 4
 JOB = "llm"
@@ -136,12 +140,15 @@ def invent_jobs(port, count, host):
 def send_largest_batches(port, size, job="other"):
     """Publish valid batches of one host, each with as many operations as it may have; return their number."""
     stream = Stream(job, "0xb", "AllReduce", 0, 2, 1, 0, "evil", 7)
+    operations = [Operation(one, 8, 5.0, True) for one in range(MAX_OPERATIONS)]
+    (payload,) = encode(Batch(job, "evil", [(stream, operations)]))
+    fields = msgspec.msgpack.decode(payload)
     sent = count = 0
     with publishing(port) as publish:
         while sent < size:
-            first = count * MAX_OPERATIONS
-            operations = [Operation(first + one, 8, 5.0, True) for one in range(MAX_OPERATIONS)]
-            (payload,) = encode(Batch(job, "evil", [(stream, operations)], tick=count))
+            fields[TICK] = count
+            fields[STREAMS][0][FIRST] = count * MAX_OPERATIONS
+            payload = msgspec.msgpack.encode(fields)
             publish(batch_topic(job, "evil"), payload)
             sent += len(payload)
             count += 1
