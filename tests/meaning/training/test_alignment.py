@@ -12,7 +12,8 @@ from exporter.meaning.training.alignment import (
     Timing,
     size_bucket,
     summed,
-)from exporter.meaning.training.records import SETTLED_WINDOW, SettledNumbers
+)
+from exporter.meaning.training.records import SETTLED_WINDOW, SettledNumbers
 
 MIB = 1 << 20
 
