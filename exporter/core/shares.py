@@ -1,6 +1,6 @@
 """Fair shares of what is bounded: one owner that names, sends or holds too much takes nothing from the others.
 
-What messages name costs memory, and whoever sends them chooses the names. So each bound is shared: amounts by their
+What messages name costs memory, and their senders choose the names. So each bound is shared: amounts by their
 owner (`Shares`), and names by who brought them (`Admission`).
 """
 
