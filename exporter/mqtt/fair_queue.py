@@ -5,6 +5,7 @@ above it wait, encoded, until the sender has credit again, while the messages of
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
@@ -15,7 +16,7 @@ SENDER_RATE = 8192.0
 """Operations per second of one sender: those of eight GPUs with a thousand collectives a second each."""
 
 SENDER_BURST = 16_384.0
-"""Operations of a sender that are taken at once after a pause; a larger batch is taken whole, on credit."""
+"""Operations of a sender that are taken at once after a pause."""
 
 MESSAGE_OVERHEAD = 256
 """Bytes that a queued message takes beside its payload: many empty ones fill memory too."""
@@ -81,24 +82,27 @@ class FairQueue:
         self.bytes += size
         self._count += 1
 
-    def get(self) -> tuple[str, Message] | None:
-        """Return the oldest message of the next sender that has credit; None if there is none."""
-        now = monotonic()
+    def get(self, busy: Container[str] = ()) -> tuple[str, Message] | None:
+        """Return the oldest message of the next sender that has credit and is not busy; None if there is none."""
         for sender in list(self._messages):
-            if self._credit(sender).renew(now) > 0:
+            if sender not in busy and self.has_credit(sender):
                 message = self._take(sender)
                 if sender in self._messages:
                     self._messages.move_to_end(sender)
                 return sender, message
         return None
 
+    def has_credit(self, sender: str) -> bool:
+        """Return whether a sender may send operations."""
+        return self._credit(sender).renew(monotonic()) > 0
+
     def spend(self, sender: str, operations: int) -> None:
         """Subtract operations from the credit of a sender."""
         self._credit(sender).operations -= operations
 
-    def seconds_to_credit(self) -> float | None:
-        """Return the seconds until a sender of a queued message has credit; None where nothing is queued."""
-        least = min((-self._credit(sender).operations for sender in self._messages), default=None)
+    def seconds_to_credit(self, busy: Iterable[str] = ()) -> float | None:
+        """Return the seconds until a busy sender, or one of a queued message, has credit; None where there is none."""
+        least = min((-self._credit(sender).operations for sender in {*busy, *self._messages}), default=None)
         return None if least is None else max(least / SENDER_RATE, 0.0) + 0.001
 
     def _credit(self, sender: str) -> _Credit:

@@ -51,6 +51,9 @@ SLICE_SECONDS = 0.005
 PROGRESS_COST = 8
 """Operations that take as much work and memory as one row of progress."""
 
+MAX_OPEN = 4
+"""Batches of which a part waits for credit of their sender; others are taken whole. Each takes some megabytes."""
+
 MESSAGE_COST = 16
 """Operations that take as long as to decode a message without any, and …"""
 
@@ -124,6 +127,7 @@ class Subscriber:
         self._options, self._backoff = options, backoff or Backoff()
         self._filters = batch_filters(parse_slots(slots))
         self._queue = FairQueue(max_queued_bytes)
+        self._open: dict[str, Iterator[Batch]] = {}
         self._received = asyncio.Event()
         self._expired_at = monotonic()
         self._supervisor = supervisor or Supervisor()
@@ -159,14 +163,26 @@ class Subscriber:
         pace = _Pace()
         while True:
             self._received.clear()
-            while (found := self._queue.get()) is not None:
-                for batch in self._decode(*found):
+            while (found := self._next()) is not None:
+                sender, parts = found
+                for batch in parts:
                     yield batch
                     await pace.rest()
+                    if len(self._open) < MAX_OPEN and not self._queue.has_credit(sender):
+                        self._open[sender] = parts
+                        break
                 await pace.rest()  # many discarded messages must not block the event loop
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._received.wait(), self._queue.seconds_to_credit())
+                await asyncio.wait_for(self._received.wait(), self._queue.seconds_to_credit(self._open))
             pace.begin()
+
+    def _next(self) -> tuple[str, Iterator[Batch]] | None:
+        """Return the next sender with credit, and the parts of its batch; the rest of one that waited comes first."""
+        for sender in self._open:
+            if self._queue.has_credit(sender):
+                return sender, self._open.pop(sender)
+        found = self._queue.get(self._open)
+        return None if found is None else (found[0], self._decode(*found))
 
     async def _subscribe(self, client: BrokerClient) -> None:
         """Subscribe, and wait until the connection ends.

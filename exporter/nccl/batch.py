@@ -12,9 +12,8 @@ VERSION = 1
 MAX_BATCH = 256 * 1024
 """Bytes of an encoded batch; larger ones are split."""
 
-MAX_OPERATIONS = 8192
-"""Operations of a batch: columns can expand to far more than their bytes, and a batch is decoded whole. Those of eight
-GPUs in a second, with a thousand collectives each."""
+MAX_OPERATIONS = 65_536
+"""Operations of a batch: columns can expand to far more than their bytes."""
 
 MAX_STREAMS = 8192
 """Streams of a batch, and rows of each of its tables."""

@@ -40,9 +40,6 @@ from exporter.nccl.decoding import (
 TENTHS = 10
 """Resolution of times: parts of a microsecond."""
 
-MAX_COLUMN = 65_536
-"""Values of a column that are decoded, to count those of a batch that is too large."""
-
 _TIMED = (False, True, None)
 """Values of the column `timed`, by number."""
 
@@ -55,7 +52,7 @@ Kind = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_]{1,32}\Z")]
 Hash = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}\Z")]
 Gpu = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{0,64}\Z")]
 Ports = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{0,1024}\Z")]
-Index = Annotated[int, msgspec.Meta(ge=0, lt=MAX_COLUMN)]
+Index = Annotated[int, msgspec.Meta(ge=0, lt=MAX_OPERATIONS)]
 Step = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 Tenths = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICROSECONDS * TENTHS)]
@@ -82,11 +79,13 @@ class _Columns(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_un
     kind: Index
     rank: Rank
     first: Count
-    steps: Annotated[list[Step], msgspec.Meta(max_length=MAX_COLUMN)]
-    sizes: Annotated[list[MessageBytes], msgspec.Meta(min_length=1, max_length=MAX_COLUMN)]
-    size_indices: Annotated[list[Index], msgspec.Meta(max_length=MAX_COLUMN)]
-    tenths: Annotated[list[Tenths], msgspec.Meta(min_length=1, max_length=MAX_COLUMN)]
-    timed: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2)]], msgspec.Meta(min_length=1, max_length=MAX_COLUMN)]
+    steps: Annotated[list[Step], msgspec.Meta(max_length=MAX_OPERATIONS)]
+    sizes: Annotated[list[MessageBytes], msgspec.Meta(min_length=1, max_length=MAX_OPERATIONS)]
+    size_indices: Annotated[list[Index], msgspec.Meta(max_length=MAX_OPERATIONS)]
+    tenths: Annotated[list[Tenths], msgspec.Meta(min_length=1, max_length=MAX_OPERATIONS)]
+    timed: Annotated[
+        list[Annotated[int, msgspec.Meta(ge=0, le=2)]], msgspec.Meta(min_length=1, max_length=MAX_OPERATIONS)
+    ]
 
 
 class _Progress(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
