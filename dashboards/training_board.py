@@ -373,7 +373,7 @@ def delivery() -> list[Panel]:
         ),
         lines(
             "Batches at collectors",
-            "Batches of timings per second by outcome: accepted, lost on the way, duplicate, dropped, over_limit,"
+            "Batches of timings per second by outcome: accepted, lost on the way, duplicate, dropped, over a limit,"
             " and rejected ones by reason.",
             "cps",
             [Query("sum by (outcome) (rate(fabric_collector_batches_total{}[$__rate_interval]))", "{{outcome}}")],

@@ -16,13 +16,13 @@ from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import gauge
 from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training import jobs
-from exporter.meaning.training.alignment import Job
 from exporter.meaning.training.causes import (
     Cause,
     Symptom,
     causes,
 )
 from exporter.meaning.training.paths import Event, Fabric, Rank
+from exporter.meaning.training.records import Job
 from exporter.meaning.training.verdicts import MIN_BANDWIDTH_SHARE, Judgement, Verdict
 from exporter.mqtt.states import Presence, StateKey, StateMessage, split_port_and_job
 

@@ -1,5 +1,8 @@
 """Deduplication of received batches and operations, in bounded memory, by their sequence numbers.
 
+Names of jobs, hosts and streams are the publishers': each bound is shared, so that invented names take no room from
+jobs that run, see `exporter.core.shares`.
+
 Of each sequence the highest number is kept, and which of the numbers just below it were received. So a message that is
 delivered twice, and operations that a sender reads twice from a file, count once. A skipped number counts as lost until
 it is received. Numbers below the window count as duplicates.
@@ -10,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
+from exporter.core.shares import Admission, Shares
 from exporter.nccl.batch import Batch, Operation, Stream
 
 BATCH_WINDOW = 64
@@ -25,21 +29,30 @@ MAX_EPOCHS = 64
 """Sequences of batches of one job on one host: processes that publish themselves have one each."""
 
 MAX_STREAMS = 4096
-"""Streams of one job on one host; beyond that the least recently received one is forgotten."""
+"""Streams of one host; beyond that the least recently received one of the job is forgotten."""
 
 MAX_HOSTS = 16_384
-"""Hosts of one job."""
+"""Hosts of one job; beyond that one that was idle gives way."""
 
 MAX_JOBS = 512
+
+MAX_HOST_JOBS = 32
+"""Jobs that one host alone publishes: as many as its daemon reads."""
 
 MAX_ALL_STREAMS = 500_000
 """Streams of all jobs; beyond that a new stream replaces another one of its job and host."""
 
 MAX_ALL_HOSTS = 65_536
-"""Hosts of all jobs, counted once per job."""
+"""Hosts of all jobs, counted once per job; a job has its share of them."""
 
 IDLE_SECONDS = 900.0
 """Seconds without a batch after which a host of a job, and a job without hosts, may be forgotten."""
+
+HOST_IDLE_SECONDS = 60.0
+"""The same where another host of the job needs the room."""
+
+EXPIRE_SECONDS = 10.0
+"""Seconds between two searches for what may be forgotten where there is no room: a search takes milliseconds."""
 
 
 class SequenceWindow:
@@ -133,6 +146,7 @@ class DeliveryLosses:
         duplicate_operations: Operations received again.
         jobs: Batches discarded because of the limit of jobs.
         hosts: Batches discarded because of the limit of hosts.
+        evicted: Jobs that were forgotten because others needed the room.
     """
 
     batches: int = 0
@@ -140,6 +154,7 @@ class DeliveryLosses:
     duplicate_operations: int = 0
     jobs: int = 0
     hosts: int = 0
+    evicted: int = 0
 
 
 class Deduplicator:
@@ -148,7 +163,7 @@ class Deduplicator:
     Args:
         max_jobs: Jobs at the same time.
         max_hosts: Hosts of one job.
-        max_streams: Streams of one job on one host.
+        max_streams: Streams of one host.
         max_all_hosts: Hosts of all jobs.
         max_all_streams: Streams of all jobs.
     """
@@ -162,24 +177,37 @@ class Deduplicator:
         max_all_streams: int = MAX_ALL_STREAMS,
     ) -> None:
         self.losses = DeliveryLosses()
-        self._jobs: dict[str, dict[str, _Host]] = {}
+        self._jobs: dict[str, OrderedDict[str, _Host]] = {}
         self._max_jobs, self._max_hosts, self._max_streams = max_jobs, max_hosts, max_streams
         self._max_all_hosts, self._max_all_streams = max_all_hosts, max_all_streams
-        self._all_hosts = 0
-        self._all_streams = 0
+        self._admission: Admission[str, str] = Admission()
+        self._hosts: Shares[str] = Shares()  # by job
+        self._streams: Shares[str] = Shares()  # by host
+        self._searched_at = float("-inf")
 
     def sizes(self) -> tuple[int, int, int]:
         """Return the numbers of jobs, of hosts counted per job, and of streams."""
-        return len(self._jobs), self._all_hosts, self._all_streams
+        return len(self._jobs), self._hosts.total, self._streams.total
 
     def filter_new(self, batch: Batch) -> Batch | None:
         """Return a batch without duplicate operations; None for a duplicate batch, or where a limit is exceeded."""
+        return self.without_duplicates(batch) if self.admits(batch) else None
+
+    def admits(self, batch: Batch) -> bool:
+        """Return whether a batch is no duplicate and within the limits; called once for a batch."""
         host = self._host(batch.job, batch.host)
         if host is None:
-            return None
-        if not self._is_new(host, batch):
-            self.losses.duplicate_batches += 1
-            return None
+            return False
+        is_new = self._is_new(host, batch)
+        self.losses.duplicate_batches += not is_new
+        return is_new
+
+    def without_duplicates(self, batch: Batch) -> Batch:
+        """Return an admitted batch, or a part of it, without duplicate operations."""
+        hosts = self._jobs.get(batch.job)
+        host = None if hosts is None else hosts.get(batch.host)
+        if host is None:  # forgotten between two parts
+            return replace(batch, streams=())
         streams = []
         for stream, operations in batch.streams:
             new = self._sequence(host, stream).filter_new(stream, operations)
@@ -204,40 +232,72 @@ class Deduplicator:
         key = (stream.communicator, stream.rank, stream.kind)
         found = host.streams.get(key)
         if found is None:
-            is_full = self._all_streams >= self._max_all_streams or len(host.streams) >= self._max_streams
-            if is_full and host.streams:
+            has_room = self._streams.total < self._max_all_streams
+            if host.streams and not (has_room and self._streams.held(stream.host) < self._max_streams):
                 host.streams.popitem(last=False)
-                self._all_streams -= 1
-            self._all_streams += 1
+                self._streams.remove(stream.host)
+            self._streams.add(stream.host)
             found = host.streams[key] = StreamSequence(stream.pid, SequenceWindow(OPERATION_WINDOW))
         host.streams.move_to_end(key)
         return found
 
     def _host(self, job: str, name: str) -> _Host | None:
-        hosts = self._jobs.get(job)
-        if hosts is None:
-            if len(self._jobs) >= self._max_jobs:
-                self.expire_idle()
-            if len(self._jobs) >= self._max_jobs:
-                self.losses.jobs += 1
-                return None
-            hosts = self._jobs[job] = {}
+        """Return a host of a job, which is added where there is room; None where there is none."""
+        if not self._admits_job(job, name):
+            self.losses.jobs += 1
+            return None
+        hosts = self._jobs.setdefault(job, OrderedDict())
         host = hosts.get(name)
         if host is None:
-            if len(hosts) >= self._max_hosts or self._all_hosts >= self._max_all_hosts:
+            if not self._has_room(job, hosts):
                 self.losses.hosts += 1
                 return None
             host = hosts[name] = _Host()
-            self._all_hosts += 1
+            self._hosts.add(job)
+        hosts.move_to_end(name)
         host.received_at = monotonic()
         return host
+
+    def _admits_job(self, job: str, host: str) -> bool:
+        if job not in self._jobs and len(self._jobs) >= self._max_jobs:
+            self._search()
+        admitted, evicted = self._admission.report(job, host, monotonic(), self._max_jobs, MAX_HOST_JOBS)
+        if evicted is not None:
+            self.losses.evicted += 1
+            self._forget_job(evicted)
+        return admitted
+
+    def _has_room(self, job: str, hosts: OrderedDict[str, _Host]) -> bool:
+        """Return whether a job may have one more host; the one that was idle for longest may give way."""
+        if self._hosts.has_room(job, self._max_all_hosts, self._max_hosts):
+            return True
+        self._search()
+        oldest = next(iter(hosts), None)
+        if oldest is not None and hosts[oldest].received_at < monotonic() - HOST_IDLE_SECONDS:
+            self._forget_host(job, oldest)
+        return self._hosts.has_room(job, self._max_all_hosts, self._max_hosts)
+
+    def _search(self) -> None:
+        """Forget what is idle, unless that was done just before."""
+        if monotonic() - self._searched_at >= EXPIRE_SECONDS:
+            self._searched_at = monotonic()
+            self.expire_idle()
 
     def expire_idle(self) -> None:
         """Forget hosts without a batch for IDLE_SECONDS, and jobs without hosts; called periodically."""
         oldest = monotonic() - IDLE_SECONDS
         for job, hosts in list(self._jobs.items()):
             for name in [name for name, host in hosts.items() if host.received_at < oldest]:
-                self._all_streams -= len(hosts.pop(name).streams)
-                self._all_hosts -= 1
+                self._forget_host(job, name)
             if not hosts:
                 del self._jobs[job]
+                self._admission.forget(job)
+
+    def _forget_job(self, job: str) -> None:
+        for name in list(self._jobs.get(job, ())):
+            self._forget_host(job, name)
+        self._jobs.pop(job, None)
+
+    def _forget_host(self, job: str, name: str) -> None:
+        self._streams.remove(name, len(self._jobs[job].pop(name).streams))
+        self._hosts.remove(job)

@@ -4,12 +4,16 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Generic, TypeVar
 
+from exporter.core.shares import Shares
 from exporter.mqtt import states
 from exporter.mqtt.states import Presence, StateKey, StateMessage
 from exporter.mqtt.topics import EVENTS, HOSTS, parse_host_topic
 
 MAX_HOSTS = 65_536
 """Hosts whose presence is kept."""
+
+MAX_STATES_OF_ONE = 8192
+"""States of one host or switch: eight of each port of the largest switch."""
 
 SETTLE_SECONDS = 15.0
 """Seconds after a new connection in which the broker sends its retained messages; entries not sent by then expire."""
@@ -21,34 +25,41 @@ Item = TypeVar("Item")
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[Item]):
     item: Item
+    owner: str
     received_at: float
 
 
 class _ExpiringEntries(Generic[Key, Item]):
-    """A bounded dictionary whose entries expire.
+    """A bounded dictionary whose entries expire; each owner has a share of it.
 
     Attributes:
-        dropped: Entries dropped because it was full.
+        dropped: Entries dropped because their owner had no room.
     """
 
     def __init__(self, max_entries: int, expiry: float) -> None:
         self._max_entries, self._expiry = max_entries, expiry
         self._entries: dict[Key, _Entry[Item]] = {}
+        self._shares: Shares[str] = Shares()
         self.dropped = 0
 
-    def put(self, key: Key, item: Item) -> None:
-        if key not in self._entries and len(self._entries) >= self._max_entries:
-            self.dropped += 1
-        else:
-            self._entries[key] = _Entry(item, monotonic())
+    def put(self, key: Key, owner: str, item: Item) -> None:
+        if key not in self._entries:
+            if not self._shares.has_room(owner, self._max_entries, MAX_STATES_OF_ONE):
+                self.dropped += 1
+                return
+            self._shares.add(owner)
+        self._entries[key] = _Entry(item, owner, monotonic())
 
     def remove(self, key: Key) -> None:
-        self._entries.pop(key, None)
+        removed = self._entries.pop(key, None)
+        if removed is not None:
+            self._shares.remove(removed.owner)
 
     def expire(self, since: float) -> None:
         """Remove entries received before a time, and expired ones."""
         since = max(since, monotonic() - self._expiry)
-        self._entries = {key: entry for key, entry in self._entries.items() if entry.received_at >= since}
+        for key in [key for key, entry in self._entries.items() if entry.received_at < since]:
+            self.remove(key)
 
     def current(self, since: float) -> dict[Key, Item]:
         """Return the items received after a time that have not expired; thread-safe."""
@@ -90,12 +101,12 @@ class RetainedState:
             if state is None:
                 self._states.remove(key)
             else:
-                self._states.put(key, state)
+                self._states.put(key, key[0], state)
             return True
         if topic.startswith(f"{HOSTS}/"):
             host = parse_host_topic(topic)
             if payload:
-                self._hosts.put(host, states.decode_presence(payload))
+                self._hosts.put(host, host, states.decode_presence(payload))
             else:
                 self._hosts.remove(host)
             return True

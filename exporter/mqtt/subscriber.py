@@ -1,14 +1,17 @@
 """MQTT subscriber of a collector: batches of its slots without duplicates, and retained states of ports and daemons.
 
 Subscriptions are not shared (`$share`): each collector owns slots, so that all hosts of a job are received by one
-collector. Received batches wait undecoded in a queue with a limit in bytes.
+collector. Received batches wait undecoded in a queue, in which each sender has a share of the bytes. They are decoded
+in slices, between which the event loop runs other tasks.
 """
 
 import asyncio
 import secrets
-from collections import Counter, deque
-from collections.abc import AsyncIterator
-from time import monotonic
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from itertools import chain
+from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +21,7 @@ from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.mqtt.client import BrokerClient, BrokerError, ClientSettings
 from exporter.mqtt.connection import Backoff, ConnectionStatus, keep_connected
 from exporter.mqtt.dedup import Deduplicator
+from exporter.mqtt.fair_queue import FairQueue, Message
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.retained_state import RetainedState
 from exporter.mqtt.topics import (
@@ -30,24 +34,58 @@ from exporter.mqtt.topics import (
     parse_slots,
 )
 from exporter.nccl.batch import MAX_BATCH, Batch
-from exporter.nccl.batch_codec import decode
+from exporter.nccl.batch_codec import decode_parts
 from exporter.nccl.datagram import parse_datagram
 from exporter.nccl.datagram_batch import batch_of
 from exporter.nccl.decoding import FormatError
 
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
-"""Bytes of batches in the queue; beyond that the oldest are dropped."""
+"""Bytes of batches in the queue; a sender may hold as many as are free, beyond that its oldest batches are dropped."""
+
+SLICE_OPERATIONS = 2048
+"""Operations decoded at once: some milliseconds of work."""
+
+SLICE_SECONDS = 0.005
+"""Seconds of work after which the event loop runs other tasks for as long: a flood takes half of a core at most."""
+
+PROGRESS_COST = 8
+"""Operations that take as much work and memory as one row of progress."""
+
+MAX_OPEN = 4
+"""Batches of which a part waits for credit of their sender; others are taken whole. Each takes some megabytes."""
+
+MESSAGE_COST = 16
+"""Operations that take as long as to decode a message without any, and …"""
+
+BYTES_PER_COST = 64
+"""… bytes of it that take as long as one more: those that are discarded cost their sender too."""
 
 SESSION_EXPIRY = 60.0
 """Session Expiry Interval in seconds: the broker queues messages for that time while the collector is disconnected."""
-
-MESSAGE_OVERHEAD = 256
-"""Bytes that a queued message takes beside its payload: many empty ones fill memory too."""
 
 EXPIRE_INTERVAL = 60.0
 """Seconds between removals of expired entries."""
 
 _DO_NOT_SEND_RETAINED = 2
+
+
+class _Pace:
+    """Measures the work between two rests, which are as long as the work."""
+
+    def __init__(self) -> None:
+        self._worked = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to work, after a pause."""
+        self._begun = perf_counter()
+
+    async def rest(self) -> None:
+        """Let the event loop run other tasks; wait where there was work for a slice."""
+        self._worked += perf_counter() - self._begun
+        wait, self._worked = (self._worked, 0.0) if self._worked >= SLICE_SECONDS else (0.0, self._worked)
+        await asyncio.sleep(wait)
+        self.begin()
 
 
 class Subscriber:
@@ -66,7 +104,6 @@ class Subscriber:
         retained: State of the retained messages.
         deduplicator: Filters received batches, and counts lost and duplicate ones.
         accepted: Batches returned by `batches`.
-        dropped: Batches dropped from the queue.
         refused: Messages that were discarded, by reason; `sender_mismatch` are batches whose job or host differs from
             that of their topic.
     """
@@ -86,13 +123,11 @@ class Subscriber:
         self.retained = RetainedState()
         self.deduplicator = deduplicator or Deduplicator()
         self.accepted = 0
-        self.dropped = 0
         self.refused: Counter[str] = Counter()
         self._options, self._backoff = options, backoff or Backoff()
         self._filters = batch_filters(parse_slots(slots))
-        self._queue: deque[tuple[str, bytes]] = deque()
-        self._queued_bytes = 0
-        self._max_queued_bytes = max_queued_bytes
+        self._queue = FairQueue(max_queued_bytes)
+        self._open: dict[str, Iterator[Batch]] = {}
         self._received = asyncio.Event()
         self._expired_at = monotonic()
         self._supervisor = supervisor or Supervisor()
@@ -116,19 +151,38 @@ class Subscriber:
     @property
     def queued(self) -> tuple[int, int]:
         """Batches in the queue, and their bytes."""
-        return len(self._queue), self._queued_bytes
+        return len(self._queue), self._queue.bytes
+
+    @property
+    def dropped(self) -> int:
+        """Batches dropped from the queue."""
+        return self._queue.dropped
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """Return batches as they arrive, without end and without duplicate operations."""
+        """Return batches as they arrive, without end and without duplicate operations; large ones in several parts."""
+        pace = _Pace()
         while True:
-            while self._queue:
-                batch = self._decode(*self._pop())
-                if batch is not None:
-                    self.accepted += 1
-                    yield batch
-                await asyncio.sleep(0)  # many discarded messages must not block the event loop
             self._received.clear()
-            await self._received.wait()
+            while (found := self._next()) is not None:
+                sender, parts = found
+                for batch in parts:
+                    yield batch
+                    await pace.rest()
+                    if len(self._open) < MAX_OPEN and not self._queue.has_credit(sender):
+                        self._open[sender] = parts
+                        break
+                await pace.rest()  # many discarded messages must not block the event loop
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._received.wait(), self._queue.seconds_to_credit(self._open))
+            pace.begin()
+
+    def _next(self) -> tuple[str, Iterator[Batch]] | None:
+        """Return the next sender with credit, and the parts of its batch; the rest of one that waited comes first."""
+        for sender in self._open:
+            if self._queue.has_credit(sender):
+                return sender, self._open.pop(sender)
+        found = self._queue.get(self._open)
+        return None if found is None else (found[0], self._decode(*found))
 
     async def _subscribe(self, client: BrokerClient) -> None:
         """Subscribe, and wait until the connection ends.
@@ -154,6 +208,7 @@ class Subscriber:
         try:
             if self.retained.receive(topic, payload):
                 return
+            _, host = parse_batch_topic(topic)
         except FormatError as error:
             self.refused[error.reason] += 1
             return
@@ -163,34 +218,33 @@ class Subscriber:
         if len(payload) > MAX_BATCH:
             self.refused["too_large"] += 1
             return
-        self._queue.append((topic, payload))
-        self._queued_bytes += len(payload) + MESSAGE_OVERHEAD
-        while self._queued_bytes > self._max_queued_bytes:
-            self._pop()
-            self.dropped += 1
+        # What processes publish themselves, for any host, takes nothing of what the daemon of that host may send.
+        self._queue.put(f"{host} by itself" if is_datagram_topic(topic) else host, Message(topic, payload))
         self._received.set()
 
-    def _pop(self) -> tuple[str, bytes]:
-        topic, payload = self._queue.popleft()
-        self._queued_bytes -= len(payload) + MESSAGE_OVERHEAD
-        return topic, payload
-
-    def _decode(self, topic: str, payload: bytes) -> Batch | None:
-        """Decode a batch; None where it is invalid or a duplicate."""
+    def _decode(self, sender: str, message: Message) -> Iterator[Batch]:
+        """Decode a batch, and yield its parts; nothing where it is invalid or a duplicate."""
         if monotonic() - self._expired_at >= EXPIRE_INTERVAL:
             self._expired_at = monotonic()
             self.deduplicator.expire_idle()
             self.retained.expire()
+        self._queue.spend(sender, MESSAGE_COST + len(message.payload) // BYTES_PER_COST)
         try:
-            sender = parse_batch_topic(topic)
-            batch = batch_of(parse_datagram(payload), sender[0]) if is_datagram_topic(topic) else decode(payload)
-        except TopicError:
-            self.refused["invalid_topic"] += 1
-            return None
+            claimed = parse_batch_topic(message.topic)
+            if is_datagram_topic(message.topic):
+                parts = iter([batch_of(parse_datagram(message.payload), claimed[0])])
+            else:
+                parts = decode_parts(message.payload, SLICE_OPERATIONS)
+            first = next(parts)
         except FormatError as error:
             self.refused[error.reason] += 1
-            return None
-        if sender != (batch.job, batch.host):
+            return
+        if claimed != (first.job, first.host):
             self.refused["sender_mismatch"] += 1
-            return None
-        return self.deduplicator.filter_new(batch)
+            return
+        if not self.deduplicator.admits(first):
+            return
+        self.accepted += 1
+        for part in chain((first,), parts):
+            self._queue.spend(sender, part.operations() + PROGRESS_COST * len(part.progress))
+            yield self.deduplicator.without_duplicates(part)

@@ -11,7 +11,7 @@ Publishers are untrusted: decoding is bounded and strict, and rejects input with
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, chain, pairwise, repeat, zip_longest
+from itertools import accumulate, chain, islice, pairwise, repeat, zip_longest
 from typing import Annotated, Any
 
 import msgspec
@@ -253,11 +253,23 @@ def decode(data: bytes) -> Batch:
     Raises:
         FormatError: It cannot be used.
     """
+    (batch,) = decode_parts(data, MAX_OPERATIONS)
+    return batch
+
+
+def decode_parts(data: bytes, operations: int) -> Iterator[Batch]:
+    """Decode and validate a batch, and return it in parts of at most so many operations; progress is in the first.
+
+    Only the values of the operations are converted part by part; all is validated before.
+
+    Raises:
+        FormatError: It cannot be used; no part is returned.
+    """
     wire = _decode_wire(data)
-    return Batch(
+    head = Batch(
         wire.job,
         wire.host,
-        [(_stream(wire, columns), _operations(columns)) for columns in wire.streams],
+        (),
         wire.sent,
         wire.dropped,
         [Progress(_stream(wire, one), one.begun, one.ended) for one in wire.progress],
@@ -265,6 +277,22 @@ def decode(data: bytes) -> Batch:
         wire.tick,
         wire.version,
     )
+    return _parts(head, wire, operations)
+
+
+def _parts(head: Batch, wire: _Wire, limit: int) -> Iterator[Batch]:
+    part: list[tuple[Stream, Sequence[Operation]]] = []
+    room, progress = limit, head.progress
+    for columns in wire.streams:
+        stream, operations = _stream(wire, columns), _operations(columns)
+        while taken := list(islice(operations, room)):
+            part.append((stream, taken))
+            room -= len(taken)
+            if room == 0:
+                yield replace(head, streams=part, progress=progress)
+                part, room, progress = [], limit, ()
+    if part or progress is head.progress:
+        yield replace(head, streams=part, progress=progress)
 
 
 def _decode_wire(data: bytes) -> _Wire:
@@ -340,11 +368,11 @@ def _stream(wire: _Wire, one: _Columns | _Progress) -> Stream:
     )
 
 
-def _operations(columns: _Columns) -> list[Operation]:
+def _operations(columns: _Columns) -> Iterator[Operation]:
     count = len(columns.tenths)
     first, steps, sizes, timed = columns.first, columns.steps, columns.sizes, columns.timed
     numbers = accumulate(chain((first,), steps)) if steps else range(first, first + count)
     size = map(sizes.__getitem__, columns.size_indices) if columns.size_indices else repeat(sizes[0], count)
     known = map(_TIMED.__getitem__, timed) if len(timed) == count else repeat(_TIMED[timed[0]], count)
-    times = [tenths / TENTHS for tenths in columns.tenths]
-    return list(map(_operation, zip(numbers, size, times, known, strict=True)))
+    times = (tenths / TENTHS for tenths in columns.tenths)
+    return map(_operation, zip(numbers, size, times, known, strict=True))

@@ -271,6 +271,24 @@ def test_retained_states_are_limited(monkeypatch):
     assert not retained.receive("fabric/v1/nccl/00/a/b", b"")
 
 
+def test_states_of_one_host_leave_room_for_those_of_others(monkeypatch):
+    monkeypatch.setattr(states, "MAX_STATES", 12)
+    monkeypatch.setattr(retained_state, "MAX_STATES_OF_ONE", 8)
+    retained = RetainedState()
+    down = states.encode(make_state("down", 1.0))
+    for port in range(50):
+        retained.receive(event_topic("evil", str(port), "down"), down)
+    for port in range(2):
+        retained.receive(event_topic("gpu-1", str(port), "down"), down)
+    assert [name for name, *_ in retained.states()].count("evil") == 8
+    assert {key for key in retained.states() if key[0] == "gpu-1"} == {("gpu-1", port, "down") for port in "01"}
+    assert retained.dropped == 42
+    for port in range(50):
+        retained.receive(event_topic("evil", str(port), "down"), b"")
+    retained.receive(event_topic("evil", "new", "down"), down)
+    assert ("evil", "new", "down") in retained.states(), "what ended leaves its room"
+
+
 # --- deduplication
 
 
@@ -377,6 +395,31 @@ def test_hosts_and_streams_of_all_jobs_are_limited(stopped_clock):
     clock.now += dedup.IDLE_SECONDS + 1
     deduplicator.expire_idle()
     assert deduplicator.sizes() == (0, 0, 0)
+
+
+def test_one_host_alone_has_a_share_of_the_jobs(stopped_clock):
+    stopped_clock(dedup)
+    deduplicator = Deduplicator(max_jobs=100)
+    for job in range(200):
+        deduplicator.filter_new(batch(0, 1, job=f"invented-{job}", host="evil"))
+    assert deduplicator.sizes()[0] == dedup.MAX_HOST_JOBS
+    assert deduplicator.losses.jobs == 200 - dedup.MAX_HOST_JOBS
+    assert numbers(deduplicator.filter_new(batch(0, 1, job="real"))) == [1]
+
+
+def test_jobs_of_invented_hosts_give_way_and_jobs_that_run_do_not(stopped_clock):
+    clock = stopped_clock(dedup)
+    deduplicator = Deduplicator(max_jobs=10)
+    for host in ("gpu-1", "gpu-2"):
+        deduplicator.filter_new(batch(0, 1, job="real", host=host))
+    for number in range(100):
+        deduplicator.filter_new(batch(0, 1, job=f"invented-{number}", host=f"evil-{number}"))
+    assert deduplicator.losses.jobs == 91
+    clock.now += 6
+    assert numbers(deduplicator.filter_new(batch(0, 1, job="new"))) == [1]
+    assert deduplicator.losses.evicted == 1
+    assert numbers(deduplicator.filter_new(batch(1, 1, 2, job="real", host="gpu-1"))) == [2], "its numbers are known"
+    assert deduplicator.sizes() == (10, 11, 11)
 
 
 def test_epochs_are_limited():

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from exporter.core.collectives import bus_factor
-from exporter.meaning.training.alignment import Communicator, Job, nodes_of
+from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.records import Communicator, Job
 
 MIN_BYTES = 1 << 20
 """Size of an operation below which its bandwidth is dominated by latency."""
@@ -18,6 +19,9 @@ MIN_TICKS = 4
 
 MIN_HISTORY_TICKS = 10
 """Ticks with traffic before the highest bandwidth of the job itself is used as the expected one."""
+
+MAX_SHAPES = 1024
+"""Kinds, sizes and shapes of communicators of one job whose highest bandwidth is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ def bandwidth_shares(
                     speeds.setdefault(shape, {})[name] = speed
     shares: dict[str, float] = {}
     for key, by_name in speeds.items():
+        if key not in history and len(history) >= MAX_SHAPES:
+            del history[min(history, key=lambda shape: history[shape].ticks)]
         best = history.setdefault(key, BestBandwidth())
         best.ticks += 1
         best.value = max(best.value, sorted(by_name.values())[len(by_name) // 2])

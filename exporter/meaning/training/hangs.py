@@ -11,13 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.core.collectives import AFTER_ALL
-from exporter.meaning.training.alignment import (
-    PROGRESS_VALID_SECONDS,
-    SILENT_SECONDS,
-    Job,
-    Progress,
-    nodes_of,
-)
+from exporter.meaning.training.alignment import PROGRESS_VALID_SECONDS, SILENT_SECONDS, nodes_of
+from exporter.meaning.training.records import Job, Progress
 
 HANG_SECONDS = 30.0
 """Seconds without any operation of a job after which it hangs, or, if that is longer, …"""

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from exporter.core import vocabulary
+from exporter.core.shares import Shares
 from exporter.core.table import (
     Column,
     LabelValues,
@@ -23,18 +24,13 @@ from exporter.core.table import (
 )
 from exporter.core.vocabulary import counter, gauge
 from exporter.meaning.training import step_budget
-from exporter.meaning.training.alignment import (
-    FORGET_SECONDS,
-    Collectives,
-    Job,
-    Stream,
-    Timing,
-)
+from exporter.meaning.training.alignment import FORGET_SECONDS, Collectives
 from exporter.meaning.training.bandwidth import (
     MIN_BYTES,
     Baseline,
     bus_bandwidth,
 )
+from exporter.meaning.training.records import Job, Stream, Timing
 from exporter.meaning.training.verdicts import (
     JobMemory,
     Judgement,
@@ -51,7 +47,10 @@ PROGRESS = ("begun", "ended")
 """Optional columns: the numbers of collectives of each row that were begun, and ended, so far."""
 
 MAX_RANKS = 65_536
-"""Ranks of all jobs of which sums are stored."""
+"""Ranks of all jobs of which sums are stored; a host has its share."""
+
+MAX_HOST_RANKS = 1024
+"""Ranks of one host: of eight runs of a job with 128 processes."""
 
 
 class Outputs(NamedTuple):
@@ -83,8 +82,9 @@ class JobKnowledge:
 
 @dataclass(slots=True)
 class RankSums:
-    """Microseconds that a rank waited and was late, and the time of its last timing."""
+    """Microseconds that a rank waited and was late, the time of its last timing, and its host."""
 
+    host: str
     waited: float = 0.0
     late: float = 0.0
     last_seen: float = 0.0
@@ -97,6 +97,7 @@ class TrainingState:
     collectives: Collectives = field(default_factory=Collectives)
     memories: dict[str, JobMemory] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankSums] = field(default_factory=dict)
+    ranks_by_host: Shares[str] = field(default_factory=Shares)
     meters: dict[str, step_budget.StepMeter] = field(default_factory=dict)
 
 
@@ -218,14 +219,16 @@ def _add_sums(state: TrainingState, now: float) -> None:
                 for rank in communicator.members:
                     sums = state.ranks.get((name, rank))
                     if sums is None:
-                        if len(state.ranks) >= MAX_RANKS:
+                        host = job.hosts.get(rank, "")
+                        if not state.ranks_by_host.has_room(host, MAX_RANKS, MAX_HOST_RANKS):
                             continue
-                        sums = state.ranks[name, rank] = RankSums()
+                        state.ranks_by_host.add(host)
+                        sums = state.ranks[name, rank] = RankSums(host)
                     sums.waited += tick.waited.get(rank, 0.0)
                     sums.late += tick.late.get(rank, 0.0)
                     sums.last_seen = now
     for key in [key for key, sums in state.ranks.items() if now - sums.last_seen > FORGET_SECONDS]:
-        del state.ranks[key]
+        state.ranks_by_host.remove(state.ranks.pop(key).host)
 
 
 def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Outputs, table: Table) -> list[Table]:

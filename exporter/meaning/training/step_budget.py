@@ -19,7 +19,8 @@ from typing import Literal, NamedTuple
 
 from exporter.core.collectives import bus_factor
 from exporter.core.vocabulary import Ending, gauge
-from exporter.meaning.training.alignment import Communicator, Job, nodes_of
+from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.records import Communicator, Job
 from exporter.meaning.training.verdicts import MIN_MATCHED_SHARE
 
 BYTES: Mapping[str, int] = MappingProxyType({"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1})

@@ -12,12 +12,8 @@ from dataclasses import dataclass, field
 from math import log
 from typing import NamedTuple
 
-from exporter.meaning.training.alignment import (
-    Job,
-    Tick,
-    nodes_of,
-    summed,
-)
+from exporter.meaning.training.alignment import nodes_of, summed
+from exporter.meaning.training.records import Job, Tick
 
 WINDOWS = (8.0, 20.0, 60.0)
 """Seconds of evidence: short windows, to detect a new straggler soon, and a long one."""

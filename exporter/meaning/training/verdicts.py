@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.meaning.training import hangs
-from exporter.meaning.training.alignment import SILENT_SECONDS, Job
+from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
+from exporter.meaning.training.records import Job
 from exporter.meaning.training.stragglers import (
     WINDOWS,
     Evidence,

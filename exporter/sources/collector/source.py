@@ -6,6 +6,7 @@ or several processes claim it, by host and process.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -34,17 +35,23 @@ if TYPE_CHECKING:
 MAX_LOST = 1 << 40
 """Lost timings that one sender can report."""
 
-MAX_OPERATIONS = 2_000_000
-"""Operations received between two reads: a minute of some thousand ranks."""
+MAX_OPERATIONS = 262_144
+"""Operations received between two reads, some 70 MB; further batches wait in the queue, where they take a twentieth."""
 
 MAX_DISPUTED = 65_536
-"""Ranks of communicators that are claimed by several processes."""
+"""Ranks of communicators that are claimed by several processes; the oldest is found again if it still is."""
 
 PROGRESS_COST = 8
 """Operations that take as much memory as one row of progress."""
 
 MAX_SENDERS = 65_536
 """Senders whose number of lost timings is kept."""
+
+MAX_HOST_SENDERS = 4096
+"""The same on one host, whose oldest is forgotten first: its processes, where each publishes itself."""
+
+Sender = tuple[str, str, str]
+"""Job, host and epoch of a sequence of batches."""
 
 RankClaim = tuple[str, str, int]
 """Job, communicator and rank in the job that a process claims."""
@@ -74,7 +81,9 @@ class CollectorSource:
         self._streams = StreamTableBuilder()
         self._waiting = 0
         self._accepted = self._dropped = 0
-        self._lost: dict[tuple[str, str, str], int] = {}
+        self._has_room = asyncio.Event()
+        self._lost: dict[Sender, int] = {}
+        self._senders: OrderedDict[str, dict[Sender, None]] = OrderedDict()
         self._lost_of_forgotten = 0
         self._claimants: dict[RankClaim, tuple[str, int]] = {}
         self._disputed: dict[RankClaim, None] = {}
@@ -94,6 +103,7 @@ class CollectorSource:
         subscriber = self._subscriber or await self._start()
         now = monotonic()
         streams, self._streams, self._waiting, self._claimants = self._streams, StreamTableBuilder(), 0, {}
+        self._has_room.set()
         return Reading([streams.table(now), self._batch_table(subscriber, now), self._collector_table(subscriber, now)])
 
     async def close(self) -> None:
@@ -113,13 +123,28 @@ class CollectorSource:
     async def _receive(self, subscriber: "Subscriber") -> None:
         async for batch in subscriber.batches():
             self._add_batch(batch)
+            while self._waiting >= MAX_OPERATIONS:  # the next read takes them
+                self._has_room.clear()
+                await self._has_room.wait()
+
+    def _add_losses(self, batch: Batch) -> None:
+        """Keep the number of timings that a sender lost; that of one that is forgotten is added to the others'."""
+        sender = (batch.job, batch.host, batch.epoch)
+        self._lost[sender] = min(max(batch.dropped, self._lost.get(sender, 0)), MAX_LOST)
+        own = self._senders.setdefault(batch.host, {})
+        own.pop(sender, None)
+        own[sender] = None  # at the end: the first is the least recently received one
+        self._senders.move_to_end(batch.host)
+        if len(own) > MAX_HOST_SENDERS or len(self._lost) > MAX_SENDERS:
+            host = batch.host if len(own) > MAX_HOST_SENDERS else next(iter(self._senders))
+            forgotten = next(iter(self._senders[host]))
+            self._lost_of_forgotten += self._lost.pop(forgotten)
+            del self._senders[host][forgotten]
+            if not self._senders[host]:
+                del self._senders[host]
 
     def _add_batch(self, batch: Batch) -> None:
-        sender = (batch.job, batch.host, batch.epoch)
-        before = self._lost.pop(sender, 0)  # inserted again at the end: the first is the least recently received one
-        self._lost[sender] = min(max(batch.dropped, before), MAX_LOST)
-        if len(self._lost) > MAX_SENDERS:  # the count of a forgotten sender is kept
-            self._lost_of_forgotten += self._lost.pop(next(iter(self._lost)))
+        self._add_losses(batch)
         if not self._options.matches(batch.job):
             return
         for stream, operations in batch.streams:
@@ -151,8 +176,10 @@ class CollectorSource:
         if stream.world_rank is None:
             return f"{stream.host}/{stream.pid}"
         claim, claimant = (stream.job, stream.communicator, stream.world_rank), (stream.host, stream.pid)
-        if self._claimants.setdefault(claim, claimant) != claimant and len(self._disputed) < MAX_DISPUTED:
+        if self._claimants.setdefault(claim, claimant) != claimant and claim not in self._disputed:
             self._disputed[claim] = None
+            if len(self._disputed) > MAX_DISPUTED:
+                del self._disputed[next(iter(self._disputed))]
         return f"{stream.host}/{stream.pid}" if claim in self._disputed else str(stream.world_rank)
 
     def _batch_table(self, subscriber: "Subscriber", now: float) -> Table:
@@ -163,7 +190,8 @@ class CollectorSource:
             "lost": losses.batches,
             "duplicate": losses.duplicate_batches,
             "dropped": subscriber.dropped,
-            "over_limit": losses.jobs + losses.hosts,
+            "too_many_jobs": losses.jobs,
+            "too_many_hosts": losses.hosts,
             **subscriber.refused,
         }
         for outcome, count in counts.items():
@@ -179,6 +207,7 @@ class CollectorSource:
                 "connected": int(subscriber.subscribed),
                 "reconnects_total": subscriber.status.reconnects,
                 "jobs": jobs,
+                "evicted_jobs_total": subscriber.deduplicator.losses.evicted,
                 "hosts": hosts,
                 "streams": streams,
                 "operations_total": self._accepted,

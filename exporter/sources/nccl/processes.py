@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from exporter.core.shares import Admission
 from exporter.core.source import Failure
 from exporter.sources.nccl.readers.feed import (
     CollectiveTotals,
@@ -26,7 +27,7 @@ PREFERENCE = ("inspector", "hook", "recorder")
 """Feeds that report processes, in order of preference."""
 
 MAX_JOBS = 32
-"""Jobs on this host."""
+"""Jobs on this host; the user with most of them loses one to a user with fewer."""
 
 MAX_PROCESSES = 128
 """Processes of one job on this host."""
@@ -91,6 +92,7 @@ class ProcessRegistry:
         self._polls = 0
         self._created = 0
         self._by_identity: dict[tuple[object, ...], list[TrainingProcess]] = {}
+        self._admission: Admission[str, int] = Admission()
 
     def begin_poll(self) -> None:
         """Start a poll; `add` and `end_poll` follow."""
@@ -126,6 +128,7 @@ class ProcessRegistry:
         process = process or self._create(feed, report, now, failures)
         if process is None:
             return "over_limit"
+        self._is_admitted(process.facts, now)
         process.last_poll, process.last_seen = (
             self._polls,
             now,
@@ -172,6 +175,8 @@ class ProcessRegistry:
             for (feed, key), process in self._found.items()
             if key not in gone.get(feed, ()) and now - process.last_seen < EXPIRY_SECONDS
         }
+        for job in self._admission.keys() - {process.job for process in self._found.values()}:
+            self._admission.forget(job)
         _label(self._found.values())
 
     def labelled(self) -> list[TrainingProcess]:
@@ -180,11 +185,11 @@ class ProcessRegistry:
         return sorted(found, key=lambda one: (one.job, one.number))
 
     def _create(self, feed: str, report: ProcessReport, now: float, failures: list[Failure]) -> TrainingProcess | None:
-        jobs = Counter(process.job for process in self._found.values())
         job = report.facts.job
-        if jobs[job] >= MAX_PROCESSES or (job not in jobs and len(jobs) >= MAX_JOBS):
+        admitted = self._is_admitted(report.facts, now)
+        if not admitted or sum(process.job == job for process in self._found.values()) >= MAX_PROCESSES:
             detail = f"{feed} {report.key}: more than {MAX_JOBS} jobs or {MAX_PROCESSES} processes of one; not exported"
-            failures.append(Failure(job if job in jobs else "", "over_limit", detail))
+            failures.append(Failure(job if admitted else "", "over_limit", detail))
             return None
         assert report.largest is not None  # noqa: S101  # totals are of collectives, which have a communicator
         self._created += 1
@@ -194,6 +199,14 @@ class ProcessRegistry:
         self._found[feed, report.key] = process
         self._index(process)
         return process
+
+    def _is_admitted(self, facts: ProcessFacts, now: float) -> bool:
+        """Return whether there is room for a job; one that gives way to it is removed with its processes."""
+        uid = -1 if facts.uid is None else facts.uid
+        admitted, evicted = self._admission.report(facts.job, uid, now, MAX_JOBS)
+        if evicted is not None:
+            self._found = {key: process for key, process in self._found.items() if process.job != evicted}
+        return admitted
 
     def _index(self, process: TrainingProcess) -> None:
         for key in _identity_keys(process.facts):

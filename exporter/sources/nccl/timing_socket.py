@@ -2,7 +2,7 @@
 
 Every process on the host may send, so what the kernel reports takes precedence: PID and user of each datagram, and the
 control group in /proc with the job or pod. Everything is bounded: bytes per second and sender, number of senders, and
-the queue. Rejected datagrams are counted by reason.
+the queue; where these are full, the user with most of them loses. Rejected datagrams are counted by reason.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls, Turns
+from exporter.core.shares import Admission, Shares
 from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
 from exporter.nccl import datagram
 from exporter.nccl.datagram import MAX_DATAGRAM, Datagram
@@ -125,9 +126,10 @@ class TimingSocket:
         self._path, self._procfs = path, procfs
         self._socket: socket.socket | None = None
         self._senders: dict[tuple[int, int], _SenderState] = {}
+        self._admission: Admission[tuple[int, int], int] = Admission()
         self._job_users: dict[str, int] = {}
-        self._raw: deque[_Raw] = deque()
-        self._queued = 0
+        self._raw: dict[int, deque[_Raw]] = {}  # by user
+        self._queued: Shares[int] = Shares()
         self._serial = BlockingCalls("timing", CALL_TIMEOUT_SECONDS, turns)
 
     @property
@@ -158,7 +160,8 @@ class TimingSocket:
 
     async def take(self) -> list[Received]:
         """Return the datagrams accepted since the last call; the others are counted."""
-        raw, self._raw, self._queued = self._raw, deque(), 0
+        raw = [one for queued in self._raw.values() for one in queued]
+        self._raw, self._queued = {}, Shares()
         await self._identify({one.key for one in raw}, monotonic())
         found = []
         for place, one in enumerate(raw, 1):
@@ -195,20 +198,33 @@ class TimingSocket:
             return "no_credentials"
         sender = self._senders.get(key)
         scale = 1 if key[0] else HIDDEN_SENDERS
+        admitted, evicted = self._admission.report(key, key[1], now, MAX_SENDERS)
+        if evicted is not None:
+            del self._senders[evicted]
+        if not admitted:
+            return "too_many_senders"
         if sender is None:
-            if len(self._senders) >= MAX_SENDERS:
-                return "too_many_senders"
             sender = self._senders[key] = _SenderState(SENDER_BURST * scale, now)
         sender.budget = min(SENDER_BURST * scale, sender.budget + (now - sender.last_seen) * SENDER_RATE * scale)
         sender.last_seen = now
         if sender.budget < len(data):
             return "rate_limited"
         sender.budget -= len(data)
-        if self._queued + len(data) > MAX_QUEUED:
+        if not self._has_room(key[1], len(data)):
             return "queue_full"
-        self._queued += len(data)
-        self._raw.append(_Raw(data, key, now))
+        self._queued.add(key[1], len(data))
+        self._raw.setdefault(key[1], deque()).append(_Raw(data, key, now))
         return ""
+
+    def _has_room(self, uid: int, size: int) -> bool:
+        """Return whether a datagram of a user fits into the queue; it replaces others of a user that has more in it."""
+        while self._queued.total + size > MAX_QUEUED:
+            greediest = max(self._raw, key=self._queued.held, default=uid)
+            if self._queued.held(greediest) <= self._queued.held(uid) + size:
+                return False
+            self._queued.remove(greediest, len(self._raw[greediest].pop().data))
+            self.counts["queue_full"] += 1
+        return True
 
     async def _identify(self, keys: Iterable[tuple[int, int]], now: float) -> None:
         """Read the owners of senders that are not cached."""
@@ -243,7 +259,9 @@ class TimingSocket:
         received = datagram.parse_datagram(raw.data)
         pid, uid = raw.key
         sender = self._senders.get(raw.key)
-        owner = (sender.owner if sender else None) or Owner()
+        if sender is None:  # it gave way to one of another user
+            raise _RejectedError("too_many_senders")
+        owner = sender.owner or Owner()
         claimed = received.env.get("SLURM_JOB_ID", "")
         if owner.job and claimed not in {"", owner.job}:
             raise _RejectedError("job_mismatch")
@@ -254,7 +272,9 @@ class TimingSocket:
 
     def _expire(self, now: float) -> None:
         """Drop the senders that expired."""
-        self._senders = {key: one for key, one in self._senders.items() if now - one.last_seen < EXPIRY_SECONDS}
+        for key in [key for key, one in self._senders.items() if now - one.last_seen >= EXPIRY_SECONDS]:
+            del self._senders[key]
+            self._admission.forget(key)
 
 
 class _RejectedError(Exception):

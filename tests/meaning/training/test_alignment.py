@@ -1,5 +1,8 @@
 """Timings of ranks are matched to operations and counted as evidence."""
 
+import random
+import sys
+
 import pytest
 
 from exporter.meaning.training import alignment
@@ -10,6 +13,7 @@ from exporter.meaning.training.alignment import (
     size_bucket,
     summed,
 )
+from exporter.meaning.training.records import SETTLED_WINDOW, SettledNumbers
 
 MIB = 1 << 20
 
@@ -152,3 +156,51 @@ def test_evidence_covers_the_last_minute(known):
 @pytest.mark.parametrize(("size", "bucket"), [(0, 1), (1, 1), (1023, 512), (1024, 1024), (1 << 40, 1 << 40)])
 def test_sizes_are_put_into_buckets_of_powers_of_two(size, bucket):
     assert size_bucket(size) == bucket
+
+
+def test_one_host_of_a_job_leaves_room_for_the_others(known, monkeypatch):
+    monkeypatch.setattr(alignment, "MAX_PENDING_JOB", 40)
+    monkeypatch.setattr(alignment, "MAX_HOST_COMMUNICATORS", 8)
+    take(known, {0: 1, 1: 1}, 10.0)
+    for number in range(100):
+        take(known, {9: 1}, 10.0, communicator=f"0xe{number}", number=number)
+        take(known, {9: 1}, 10.0, communicator="0xe0", number=1000 + number)
+    take(known, {2: 1, 3: 1}, 10.0, communicator="0xb")
+    job = known.jobs["llm"]
+    assert job.pending < 40
+    assert {"0xa", "0xb"} < set(job.communicators)
+    assert len(job.communicators) == 2 + 8
+    known.settle(20.0 + alignment.FORGET_SECONDS)
+    assert known.jobs == {}
+    assert (job.pending, job.opened.total, known._waiting.total, known._members.total) == (0, 0, 0, 0)
+
+
+def test_a_dropped_communicator_leaves_its_room(known):
+    take(known, {0: 1}, 0.0)
+    take(known, {0: 1}, 500.0, communicator="0xb")
+    known.settle(700.0)
+    job = known.jobs["llm"]
+    assert (job.opened.total, job.pending, known._members.total, known._waiting.total) == (1, 0, 1, 0)
+
+
+def test_settled_numbers_take_the_same_memory_however_far_apart_they_are():
+    numbers = SettledNumbers()
+    for number in (*range(3000), (1 << 63) - 1):
+        assert number not in numbers
+        numbers.add(number)
+        assert number in numbers
+    assert sys.getsizeof(numbers._bits) < 200
+    for number in range(1 << 40, (1 << 40) + 5000):
+        numbers.add(number)
+    assert (1 << 63) - 1 in numbers
+
+
+def test_settled_numbers_match_a_set_within_their_window():
+    chance, numbers, expected = random.Random(1), SettledNumbers(), set()
+    for base in range(0, 5000, 10):
+        number = base + chance.randrange(100)
+        numbers.add(number)
+        expected.add(number)
+        highest = max(expected)
+        recent = range(max(highest - SETTLED_WINDOW + 1, 0), highest + 10)
+        assert [one in numbers for one in recent] == [one in expected for one in recent]

@@ -20,6 +20,7 @@ from exporter.sources.nccl import source as nccl
 from exporter.sources.nccl.metrics import COLLECTIVES, INSPECTOR_LINES, RANKS, STREAMS
 from exporter.sources.nccl.options import NcclOptions
 from exporter.sources.nccl.readers import inspector
+from exporter.sources.nccl.readers.feed import Membership, ProcessFacts, ProcessReport
 from exporter.sources.nccl.source import DEFINITION
 from tests.helpers.paths import FIXTURES
 from tests.helpers.samples import sample_path
@@ -350,6 +351,26 @@ async def test_jobs_and_processes_are_bounded_and_counted(bench):
     assert len([1 for job, _ in bench.ranks() if job == "job000"]) == processes.MAX_PROCESSES
     assert bench.outcomes() == {"collective": processes.MAX_JOBS - 1 + processes.MAX_PROCESSES, "over_limit": 5 + 4}
     assert {reason for _, reason in bench.failures()} == {"over_limit"}
+
+
+def test_invented_jobs_of_one_user_keep_no_other_out():
+    registry, failures = processes.ProcessRegistry(), []
+
+    def add(job, uid):
+        report = ProcessReport(job, ProcessFacts(job, pid=1, uid=uid))
+        report.add_collective("0x1", Membership(0, 2), "AllReduce", 0, 8, 5, timed=True)
+        report.add_membership(Membership(0, 2))
+        return registry.add("hook", report, 1.0, failures)
+
+    registry.begin_poll()
+    for number in range(processes.MAX_JOBS):
+        add(f"invented-{number}", 1000)
+    assert add("one more", 1000) == "over_limit"
+    assert add("real", 2000).job == "real"
+    registry.end_poll({}, 1.0)
+    jobs = {one.job for one in registry.labelled()}
+    assert "real" in jobs
+    assert len(jobs) == processes.MAX_JOBS
 
 
 async def test_rows_are_bounded_for_any_kinds_communicators_and_ranks(bench):

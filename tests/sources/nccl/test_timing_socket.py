@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -349,6 +350,31 @@ async def test_senders_and_queue_are_bounded(opened, stopped_clock, monkeypatch)
     clock.now += timing_socket.EXPIRY_SECONDS
     await made.take()
     assert made.senders == 0
+
+
+async def test_a_user_with_many_processes_keeps_no_other_out(opened, stopped_clock):
+    made, _ = opened
+    clock = stopped_clock(timing_socket)
+    for pid in range(1, MAX_SENDERS + 10):
+        made._enqueue(encoded(), credentials(pid, 1000), clock.now)
+    assert made.counts["accepted"] == 0
+    assert made._enqueue(encoded(), credentials(9000, 2000), clock.now) == ""
+    assert made.senders == MAX_SENDERS
+    found = await made.take()
+    assert [one.sender.uid for one in found].count(2000) == 1
+    assert made.counts["too_many_senders"] == 1, "that of the process that gave way"
+
+
+async def test_a_user_that_fills_the_queue_keeps_no_other_out(opened, stopped_clock, monkeypatch):
+    made, _ = opened
+    clock = stopped_clock(timing_socket)
+    data = encoded()
+    monkeypatch.setattr(timing_socket, "MAX_QUEUED", len(data) * 10)
+    received = [made._enqueue(data, credentials(70, 1000), clock.now) for _ in range(12)]
+    assert received == [""] * 10 + ["queue_full"] * 2
+    assert [made._enqueue(data, credentials(71, 2000), clock.now) for _ in range(3)] == [""] * 3
+    assert made.counts["queue_full"] == 3, "those that gave way; the caller counts the others"
+    assert Counter(one.sender.uid for one in await made.take()) == {1000: 7, 2000: 3}
 
 
 async def test_hidden_processes_of_a_user_share_a_larger_budget(opened):

@@ -1,0 +1,201 @@
+"""What is kept of the collectives of jobs: operations that wait for further ranks, and evidence of those settled."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from exporter.core.shares import Shares
+
+SETTLED_WINDOW = 1024
+"""Sequence numbers of one kind of which it is known whether they are settled, so that a late record opens no new
+operation."""
+
+_SETTLED_MASK = (1 << SETTLED_WINDOW) - 1
+
+
+class Timing(NamedTuple):
+    """One operation on one rank.
+
+    Sequence number, size in bytes as nccl-tests counts it, duration, and whether it was measured on the GPU (0: not).
+    """
+
+    sequence: int
+    size: float
+    microseconds: float
+    timed: float | None = None
+
+
+class Stream(NamedTuple):
+    """A rank in a communicator: the origin of timings.
+
+    Attributes:
+        job: Name of the job.
+        communicator: Identifier of the communicator within the job.
+        kind: AllReduce …
+        rank: The process, by its name in the whole job.
+        ranks: Number of ranks of the communicator.
+        nodes: Number of nodes that the communicator spans; 0 if unknown.
+        host: Host of the process.
+        expected: Number of ranks of the communicator whose timings should arrive here; 0 if those that do suffice, as
+            on one of its hosts.
+        ports: Ports nearest to its GPU, each with all its names; empty if unknown.
+    """
+
+    job: str
+    communicator: str
+    kind: str
+    rank: str
+    ranks: int
+    nodes: int = 0
+    host: str = ""
+    expected: int = 0
+    ports: str = ""
+
+
+@dataclass(slots=True)
+class Pending:
+    """An operation that waits for further ranks: microseconds by rank, and the host whose timing was the first."""
+
+    since: float
+    size: float
+    host: str
+    times: dict[str, float] = field(default_factory=dict)
+
+
+class Progress(NamedTuple):
+    """Progress of a rank with one kind of operations.
+
+    Attributes:
+        begun: Number of operations begun.
+        ended: Number of these that ended, as far as the rank has checked.
+        reported: Time of the last report.
+        since: Time of the first report with these numbers.
+    """
+
+    begun: int
+    ended: int
+    reported: float
+    since: float
+
+
+class Traffic(NamedTuple):
+    """Traffic of operations of one kind and size: bytes, microseconds, and bytes per microsecond of the fastest.
+
+    If the time of the last rank to start is missing, an operation appears slower than it was; the fastest had that
+    time.
+    """
+
+    size: float
+    microseconds: float
+    best: float
+
+
+NO_TRAFFIC = Traffic(0.0, 0.0, 0.0)
+
+
+@dataclass(slots=True)
+class Tick:
+    """Evidence from the operations of a communicator that were settled at one time.
+
+    Attributes:
+        time: The time.
+        compared: Number of operations compared.
+        decisive: Number of these in which one rank came last by more than noise.
+        last: Number of operations in which each rank was the last.
+        late: Microseconds that each rank started after the median rank.
+        waited: Microseconds that each rank waited for the last.
+        bus: Traffic by kind and size.
+    """
+
+    time: float
+    compared: int = 0
+    decisive: int = 0
+    last: dict[str, int] = field(default_factory=dict)
+    late: dict[str, float] = field(default_factory=dict)
+    waited: dict[str, float] = field(default_factory=dict)
+    bus: dict[tuple[str, int], Traffic] = field(default_factory=dict)
+
+
+class SettledNumbers:
+    """Which of the numbers up to the highest settled one are settled; those far below it are forgotten."""
+
+    __slots__ = ("_bits", "_highest")
+
+    def __init__(self) -> None:
+        self._highest = -1
+        self._bits = 0  # bit n: the number `highest - n` is settled
+
+    def add(self, number: int) -> None:
+        """Add a number."""
+        ahead = number - self._highest
+        if ahead >= SETTLED_WINDOW:
+            self._highest, self._bits = number, 1
+        elif ahead > 0:
+            self._highest, self._bits = number, ((self._bits << ahead) | 1) & _SETTLED_MASK
+        elif -ahead < SETTLED_WINDOW:
+            self._bits |= 1 << -ahead
+
+    def __contains__(self, number: int) -> bool:
+        """Return whether a number was settled and is not forgotten."""
+        return number <= self._highest and self._bits >> (self._highest - number) & 1 == 1
+
+
+@dataclass(slots=True)
+class Communicator:
+    """One communicator of a job.
+
+    Attributes:
+        ranks: Number of its ranks.
+        nodes: Number of nodes that it spans; 0 if unknown.
+        expected: Number of ranks whose timings should arrive; 0 if those that do suffice.
+        last_seen: Time of the last timing or progress report.
+        members: Ranks that reported, with the time of the last report of each.
+        reached: Highest sequence number by kind and rank.
+        progress: Progress by kind and rank, where it is reported.
+        pending: Operations that wait, by kind and sequence number.
+        settled: Sequence numbers settled recently, by kind.
+        host: Host of the rank that reported first.
+        places: Number of members by host.
+        ticks: The evidence.
+    """
+
+    ranks: int
+    nodes: int
+    expected: int
+    last_seen: float
+    host: str
+    members: dict[str, float] = field(default_factory=dict)
+    reached: dict[tuple[str, str], int] = field(default_factory=dict)
+    progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
+    pending: dict[tuple[str, int], Pending] = field(default_factory=dict)
+    settled: dict[str, SettledNumbers] = field(default_factory=dict)
+    ticks: deque[Tick] = field(default_factory=deque)
+    places: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Job:
+    """One job: communicators, hosts of ranks and the ports nearest to them, and counts of operations by outcome.
+
+    Attributes:
+        opened: Number of communicators by the host that reported them first.
+        waiting: Number of operations that wait for further ranks, by the host whose timing was the first.
+    """
+
+    last_seen: float
+    since: float
+    communicators: dict[str, Communicator] = field(default_factory=dict)
+    hosts: dict[str, str] = field(default_factory=dict)
+    ports: dict[str, str] = field(default_factory=dict)
+    opened: Shares[str] = field(default_factory=Shares)
+    waiting: Shares[str] = field(default_factory=Shares)
+    matched: int = 0
+    partial: int = 0
+    unmatched: int = 0
+    dropped: int = 0
+    late: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Number of operations that wait for further ranks."""
+        return self.waiting.total
