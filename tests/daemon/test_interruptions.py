@@ -186,7 +186,7 @@ def parsed_date(text):
 async def test_a_suspension_leaves_nothing_old_and_no_rate_of_unknown_time(tmp_path, host, counter, program):
     """CLOCK_MONOTONIC does not count it (clock_gettime(2)), but a switch has gone on counting."""
     clocks = Clocks(program("cc"), tmp_path)
-    async with running(tmp_path, host, environment=clocks.environment) as (process, scrape):
+    async with running(tmp_path, host, environment=clocks.environment) as (_, scrape):
         await until(scrape, has_rate)
         counter.jump += 10.0  # what passed in that time: 25 intervals, below 16 times what the link can carry
         clocks.suspend(10.0)
@@ -202,3 +202,16 @@ async def test_a_suspension_leaves_nothing_old_and_no_rate_of_unknown_time(tmp_p
         page = await scrape()
         assert page.value("fabric_rdma_resets_total", **PORT) == 0
         assert page.value("fabric_rdma_receive_bytes_total", **PORT) >= 10 * 4 * WORDS_PER_SECOND
+
+
+async def test_a_read_only_temporary_folder_is_not_needed(tmp_path, host, counter, program):
+    """With a file system where nothing can be written, as in a container with readOnlyRootFilesystem."""
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP", "HOME"), "/proc/nowhere")
+    async with running(tmp_path, host, environment=places) as (process, scrape):
+        await until(scrape, has_rate)
+        assert (await process.client.post("/-/reload")).status_code == 200
+        await until(scrape, has_rate)
+        process.process.terminate()
+        assert await asyncio.to_thread(process.process.wait, LONG) == 0
+        assert "level=error" not in process.log
+        assert "Traceback" not in process.log
