@@ -58,7 +58,7 @@ async def test_what_is_no_file_of_sysfs_affects_only_its_own_device(tmp_path, ho
         def is_read(page):
             devices = {dict(labels)["device"] for _, labels in page.all(BYTES)}
             seen = {
-                (of["device"] if "device" in of else "", of["reason"])
+                (of.get("device", ""), of["reason"])
                 for of in (dict(labels) for _, labels in page.all(FAILURES, source="rdma"))
             }
             return devices >= SOUND and seen >= failures
