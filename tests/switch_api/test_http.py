@@ -71,12 +71,7 @@ def a_handshake_record_that_drips(_):
         yield b"\x00"
 
 
-def endless_junk(_):
-    for _ in range(10_000):
-        yield b"\xff" * 1000
-
-
-@pytest.mark.parametrize("says", [nothing, a_handshake_record_that_drips, endless_junk])
+@pytest.mark.parametrize("says", [nothing, a_handshake_record_that_drips])
 async def test_a_slow_or_broken_handshake_ends_in_time_and_sends_no_secret(says):
     """A switch whose processor is busy, or something other than a switch; others are not delayed by it."""
     received, tasks = [], []
@@ -104,14 +99,14 @@ async def test_a_slow_or_broken_handshake_ends_in_time_and_sends_no_secret(says)
 
     beating = asyncio.create_task(beat())
     context = tls_context(insecure=True)
-    async with http.HttpClient(address, (SECRET,), auth=("admin", SECRET), tls=context, timeout=0.5) as client:
+    async with http.HttpClient(address, (SECRET,), auth=("admin", SECRET), tls=context, timeout=2.0) as client:
         async with asyncio.timeout(20):
             text = await failure(client.get("/"), errors.TransportError)
     beating.cancel()
     running.close()
     await asyncio.wait(tasks, timeout=20)
     assert address in text
-    assert says is endless_junk or beats > 3
+    assert beats > 3
     assert len(received[0]) > 100  # a ClientHello
     assert not any(form.encode() in b"".join(received) for form in encoded_forms(SECRET))
 
