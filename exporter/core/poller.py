@@ -21,6 +21,7 @@ from exporter.core.source import (
     SourceError,
     is_exported,
 )
+from exporter.core.suspension import SHORTEST, suspended_seconds
 from exporter.core.table import Metric, Table
 
 Step: TypeAlias = Callable[[Any, Table], tuple[Any, Sequence[Table]]]
@@ -50,6 +51,7 @@ class Status:
     Attributes:
         up: Whether the last read succeeded; None while there is nothing to read.
         last_success: Unix time of the last successful read; None before the first.
+        succeeded_at: Its monotonic time, for its age: the time of day may be stepped.
         duration: Seconds that the last read took, successful or not.
         reads: Reads started.
         overruns: Ticks skipped because the read before was still running or ended late.
@@ -60,6 +62,7 @@ class Status:
 
     up: bool | None = None
     last_success: float | None = None
+    succeeded_at: float | None = None
     duration: float | None = None
     reads: int = 0
     overruns: int = 0
@@ -106,6 +109,7 @@ class Poller:
         self._steps_in_thread = steps_in_thread
         self._fresh_until = 0.0
         self._last_read = float("-inf")
+        self._suspended = suspended_seconds()  # at the last successful read
         self._ongoing_failures: frozenset[tuple[str, str]] = frozenset()
         self._name = f"{source.name} {source.target}".strip()
 
@@ -178,7 +182,11 @@ class Poller:
 
     def fresh_tables(self) -> Sequence[Table]:
         """Return the tables of the last successful read, none once they are stale; callable from any thread."""
-        return self.tables if monotonic() <= self._fresh_until else ()
+        return self.tables if monotonic() <= self._fresh_until and not self._was_suspended() else ()
+
+    def _was_suspended(self) -> bool:
+        """Return whether the machine was suspended after the last successful read."""
+        return suspended_seconds() - self._suspended >= SHORTEST
 
     def count_rows(self) -> int:
         """Return the number of rows of all tables that are not stale."""
@@ -229,9 +237,11 @@ class Poller:
         if self.status.up is False:
             logger.info("%s: is read again", self._name)
         self.status.up, self.status.reason, self.status.detail = True, "", ""
-        self.status.last_success = time()
-        self.tables = tables
+        # Rates after a suspension are not of the seconds that have passed: that read is only where the next ones begin.
+        self.tables = () if self._was_suspended() else tables
+        self._suspended = suspended_seconds()
         now = monotonic()
+        self.status.last_success, self.status.succeeded_at = time(), now
         # Stale after two intervals: one failed read is no gap in the graphs, but values older than that would show an
         # outage as an idle link. The duration of the read is added, because the next may take as long.
         self._fresh_until = now + 2 * self.source.interval + (now - self._last_read)

@@ -319,7 +319,7 @@ class Daemon:
             name="fabric-exporter",
             version=__version__,
             telemetry_path=self._settings.telemetry_path,
-            sources=self._sources.statuses(time()),
+            sources=self._sources.statuses(),
         )
 
     def _not_ready(self) -> str | None:

@@ -128,15 +128,15 @@ class RunningSources:
         ending, self._running = self.all(), {}
         await asyncio.gather(*(one.stop() for one in ending))
 
-    def statuses(self, now: float) -> list[SourceStatus]:
-        """Return the status of each source for the page; `now` is Unix time."""
+    def statuses(self) -> list[SourceStatus]:
+        """Return the status of each source for the page."""
         rows = []
         for (name, target), one in sorted(self._running.items()):
             status = one.poller.status
             failures: dict[str, int] = {}
             for (_, reason), count in status.failures.items():
                 failures[reason] = failures.get(reason, 0) + count
-            age = None if status.last_success is None else now - status.last_success
+            age = None if status.succeeded_at is None else monotonic() - status.succeeded_at
             rows.append(SourceStatus(name, target, status.up, age, one.poller.count_rows(), failures, status.detail))
         return rows
 

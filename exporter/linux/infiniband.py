@@ -4,6 +4,7 @@ Counters are parsed in `cached_file`.
 """
 
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,17 @@ _UNKNOWN_SPEEDS = frozenset({b"65535", b"4294967295"})
 _SPEED_DIGITS = 7
 """Digits of 9,999,999 Mb/s, more than any link of today."""
 
+MAX_DEVICES = 1024
+"""Devices that are read of a host; with virtual functions there may be hundreds."""
+
 _GUID = re.compile(rb"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3}")
+
+
+def limit_devices(names: Sequence[str], known: Collection[str]) -> Sequence[str]:
+    """Return the devices to read, in their order: of too many those known already, then the first."""
+    if len(names) <= MAX_DEVICES:
+        return names
+    return sorted(sorted(names, key=lambda name: name not in known)[:MAX_DEVICES])
 
 
 class Rate(NamedTuple):

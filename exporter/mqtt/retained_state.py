@@ -1,8 +1,10 @@
 """State received in retained messages: active port states, and which daemons are present."""
 
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, time
 from typing import Generic, TypeVar
+
+import msgspec
 
 from exporter.core.shares import Shares
 from exporter.mqtt import states
@@ -49,6 +51,11 @@ class _ExpiringEntries(Generic[Key, Item]):
                 return
             self._shares.add(owner)
         self._entries[key] = _Entry(item, owner, monotonic())
+
+    def get(self, key: Key) -> Item | None:
+        """Return the item of a key, None if there is none."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.item
 
     def remove(self, key: Key) -> None:
         removed = self._entries.pop(key, None)
@@ -101,7 +108,7 @@ class RetainedState:
             if state is None:
                 self._states.remove(key)
             else:
-                self._states.put(key, key[0], state)
+                self._states.put(key, key[0], self._begun(key, state))
             return True
         if topic.startswith(f"{HOSTS}/"):
             host = parse_host_topic(topic)
@@ -111,6 +118,15 @@ class RetainedState:
                 self._hosts.remove(host)
             return True
         return False
+
+    def _begun(self, key: StateKey, state: StateMessage) -> StateMessage:
+        """Return a state that began when its first message arrived, if the clock of its host is ahead of ours."""
+        now = time()
+        if state.since <= now:
+            return state
+        before = self._states.get(key)
+        is_known = before is not None and before.number == state.number
+        return msgspec.structs.replace(state, since=before.since if before is not None and is_known else now)
 
     def states(self) -> dict[StateKey, StateMessage]:
         """Return the active states by name, port and kind; thread-safe."""

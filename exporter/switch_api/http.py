@@ -24,6 +24,11 @@ MAX_REDIRECTS = 5
 HTTPS_PORT = 443
 CONNECT_TIMEOUT_SECONDS = 10.0
 
+CONNECT_SHARE = 0.8
+"""Share of the time of a request that the connection, and its TLS handshake, may take at most: where the whole time
+ends a handshake first, its socket stays open until Python collects garbage.
+"""
+
 MAX_INLINE_JSON_BYTES = 2**18
 """JSON of this size or more is decoded in a thread: it takes a millisecond or more."""
 
@@ -69,7 +74,7 @@ class HttpClient:
             auth=auth,
             headers={"Accept": "application/json, */*;q=0.1", "Accept-Encoding": "identity"},
             limits=httpx.Limits(max_connections=connections),
-            timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT_SECONDS)),
+            timeout=httpx.Timeout(timeout, connect=min(timeout * CONNECT_SHARE, CONNECT_TIMEOUT_SECONDS)),
         )
 
     def __repr__(self) -> str:

@@ -116,6 +116,33 @@ def test_a_polled_target_cannot_be_probed(tmp_path, address):
     load_config(tmp_path / "config.yml")
 
 
+async def test_late_answers_of_before_a_reload_are_not_taken_for_those_after_it(tmp_path):
+    """As from a busy agent: the replies to the old requests arrive at the new socket, before its own."""
+    async with leaf() as agent, serving(tmp_path, targets(agent)) as served:
+        before = (await served.until(lambda page: page.all(BYTES))).all(BYTES, switch="switch-0")
+        held, answer = [], agent.answer
+
+        def hold(datagram):
+            held.extend(answer(datagram))
+            return []
+
+        agent.answer = hold
+        while not held:  # noqa: ASYNC110  # what the agent receives sets no event
+            await asyncio.sleep(0.01)
+        agent.move(10.0)
+
+        def answer_late(datagram):
+            return [*held, *answer(datagram)]
+
+        agent.answer = answer_late
+        assert (await served.reload(targets(agent, leaf_0="300ms"))).status_code == 200
+        page = await served.until(lambda page: page.all(BYTES))
+        after = page.all(BYTES, switch="switch-0")
+        assert after.keys() == before.keys()
+        assert sum(after.values()) > sum(before.values()), "the first values are those of now"
+        assert not page.all("fabric_source_failures_total", source="switch")
+
+
 # Files of targets.
 
 

@@ -199,6 +199,29 @@ async def test_a_switch_that_moved_is_found_where_its_name_leads_to_now(agent, m
         assert values(await probing.probe(f"leaf-a:{port}"))["fabric_probe_success", ()] == 1
 
 
+async def test_a_name_that_leads_elsewhere_after_a_failed_probe_is_refused(monkeypatch):
+    """DNS rebinding: the name is resolved again after a failure, and what it leads to is checked again."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forbidden:
+        forbidden.bind(("127.0.0.2", 0))
+        forbidden.setblocking(False)
+        homes = ["127.0.0.1"]
+        async with prober(allow=("127.0.0.1/32",), snmp=QUICK) as probing:
+            loop = asyncio.get_running_loop()
+            usual = loop.getaddrinfo
+
+            async def lookup(host, *given, **more):
+                return await usual(homes[0] if host.startswith("leaf-") else host, *given, **more)
+
+            monkeypatch.setattr(loop, "getaddrinfo", lookup)
+            name = f"leaf-a.example.com:{forbidden.getsockname()[1]}"
+            assert values(await probing.probe(name))["fabric_probe_success", ()] == 0
+            homes[:] = ["127.0.0.2"]
+            with pytest.raises(ProbeRefusedError, match="neither a configured switch nor allowed"):
+                await probing.probe(name)
+        with pytest.raises(BlockingIOError):
+            forbidden.recv(1)
+
+
 async def test_every_address_of_a_name_must_be_allowed(monkeypatch):
     async with prober(allow=LOOPBACK) as probing:
 

@@ -261,6 +261,19 @@ def test_states_expire_by_age_and_when_the_broker_does_not_send_them_again(stopp
     assert retained.states() == {}
 
 
+def test_a_state_of_a_host_whose_clock_is_ahead_began_when_its_message_arrived(monkeypatch):
+    """Else it would begin after the verdict that it explains, and again at each message."""
+    now = [1_700_000_000.0]
+    monkeypatch.setattr(retained_state, "time", lambda: now[0])
+    retained, topic, key = RetainedState(), event_topic(*NIC, "down"), (*NIC, "down")
+    for number, passed, begun in [(1, 0, 0), (1, 30, 0), (2, 30, 60), (2, 30, 60)]:
+        now[0] += passed
+        retained.receive(topic, states.encode(make_state("down", 1_700_003_600.0 + number, number)))
+        assert retained.states()[key].since == 1_700_000_000.0 + begun
+    retained.receive(topic, states.encode(make_state("down", 1_699_990_000.0, 3)))
+    assert retained.states()[key].since == 1_699_990_000.0, "a begin in the past is that of the host"
+
+
 def test_retained_states_are_limited(monkeypatch):
     monkeypatch.setattr(states, "MAX_STATES", 3)
     retained = RetainedState()

@@ -1,6 +1,7 @@
 """Users, TLS, client certificates and their rotation, over real sockets."""
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
@@ -333,6 +334,40 @@ async def test_client_certificates(site, version):
         assert (await site.get(server, site.context("other.example", version=version))).status_code == 200
         with pytest.raises(httpx.TransportError):
             await site.get(server, site.context("prometheus.example", version=version))
+
+
+async def test_clients_that_are_refused_keep_no_allowed_one_out(site):
+    """Sixteen at a time without a certificate, with one of another authority, of another name, and without TLS."""
+    site.write(REQUIRED + ", client_allowed_sans: [prometheus.example]")
+    refused = [site.context(), site.context("prometheus.example", authority=trustme.CA()), site.context("a.example")]
+    good = site.context("prometheus.example")
+    for context in refused:
+        context.check_hostname = False
+    async with serving(site.config) as server:
+        is_over = asyncio.Event()
+        tried = 0
+
+        async def flood(context):
+            nonlocal tried
+            while not is_over.is_set():
+                with contextlib.suppress(OSError):
+                    reader, writer = await asyncio.open_connection(
+                        *server.addresses[0], ssl=context, server_hostname=context and "wrong.example"
+                    )
+                    writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+                    assert await reader.read() == b""
+                    writer.close()
+                tried += 1
+
+        flooding = [asyncio.create_task(flood(context)) for context in [*refused, None] * 4]
+        for _ in range(10):
+            assert (await site.get(server, good)).status_code == 200
+        await asyncio.sleep(0.5)
+        is_over.set()
+        await asyncio.gather(*flooding)
+        assert tried > 40
+        assert server.stats.refused_client_names > 3
+        assert sum(server.stats.requests.values()) == 10
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import gzip
 import json
 import traceback
@@ -11,6 +12,7 @@ import pytest
 
 from exporter.switch_api import errors, http
 from exporter.switch_api.login_backoff import LoginBackoff
+from exporter.switch_api.tls import tls_context
 from tests.helpers.clock import Clock
 
 SECRET = 'p&ss "wörd"/1'
@@ -57,6 +59,56 @@ class ScriptedServer:
 def response(status=200, body=b"{}", *headers):
     lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}", "connection: close", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def nothing(_):
+    yield b""
+
+
+def a_handshake_record_that_drips(_):
+    yield b"\x16\x03\x03\x40\x00"  # a record of 16 KiB, the largest (RFC 8446, 5.1)
+    for _ in range(16_000):
+        yield b"\x00"
+
+
+@pytest.mark.parametrize("says", [nothing, a_handshake_record_that_drips])
+async def test_a_slow_or_broken_handshake_ends_in_time_and_sends_no_secret(says):
+    """A switch whose processor is busy, or something other than a switch; others are not delayed by it."""
+    received, tasks = [], []
+
+    async def serve(reader, writer):
+        tasks.append(asyncio.current_task())
+        with contextlib.suppress(ConnectionError):
+            received.append(await reader.read(65536))
+            for part in says(reader):
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            received.append(await reader.read())
+        writer.close()
+
+    running = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"127.0.0.1:{running.sockets[0].getsockname()[1]}"
+    beats = 0
+
+    async def beat():
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.02)
+            beats += 1
+
+    beating = asyncio.create_task(beat())
+    context = tls_context(insecure=True)
+    async with http.HttpClient(address, (SECRET,), auth=("admin", SECRET), tls=context, timeout=2.0) as client:
+        async with asyncio.timeout(20):
+            text = await failure(client.get("/"), errors.TransportError)
+    beating.cancel()
+    running.close()
+    await asyncio.wait(tasks, timeout=20)
+    assert address in text
+    assert beats > 3
+    assert len(received[0]) > 100  # a ClientHello
+    assert not any(form.encode() in b"".join(received) for form in encoded_forms(SECRET))
 
 
 @pytest.fixture

@@ -34,6 +34,9 @@ MAX_DUMP_ATTEMPTS = 5
 MAX_DRAINED_DATAGRAMS = 10_000
 """Datagrams of an abandoned dump that are read before the next request."""
 
+MAX_UNRELATED_DATAGRAMS = 10_000
+"""Datagrams without an answer to the request that are received while waiting for one, each of which came in time."""
+
 MAX_DUMP_MESSAGES = 100_000
 """Messages of one dump; a longer one is treated as an error."""
 
@@ -42,6 +45,8 @@ NOTIFICATION_BUFFER = 1024 * 1024
 
 MAX_NOTIFICATION_DATAGRAMS = 256
 """Datagrams of notifications that one call receives; the rest makes the descriptor readable again."""
+
+MAX_ERRNO = 4095
 
 SHARED_SOCKETS = 2
 """Sockets that threads share: one may be held by a call that hangs."""
@@ -70,6 +75,7 @@ class NetlinkSocket:
         """
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
         self._sequence = 0
+        self._unrelated = 0  # datagrams since the last request without an answer to it
         try:
             if groups:
                 _subscribe(self._socket, groups)
@@ -151,6 +157,7 @@ class NetlinkSocket:
     def _send(self, kind: int, flags: int, body: bytes) -> int:
         """Send a request with a new sequence number, after draining what an earlier request left unread."""
         self._drain()
+        self._unrelated = 0
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         self._socket.send(message(kind, flags, self._sequence, body))
         return self._sequence
@@ -165,13 +172,16 @@ class NetlinkSocket:
             data = self._receive_datagram()
         except BlockingIOError:
             raise TimeoutError(errno.ETIMEDOUT, "netlink: the kernel did not answer in time") from None
-        for answer in messages(data):
-            if answer.sequence != sequence:
-                continue
+        answers = [answer for answer in messages(data) if answer.sequence == sequence]
+        if not answers:
+            self._unrelated += 1
+            if self._unrelated > MAX_UNRELATED_DATAGRAMS:
+                raise TimeoutError(errno.ETIMEDOUT, "netlink: only messages that answer no request of ours")
+        for answer in answers:
             if answer.kind in {ERROR, DONE} and len(answer.body) >= _S32.size:
                 code = _S32.unpack_from(answer.body)[0]
                 if code < 0:
-                    raise NetlinkError(-code, os.strerror(-code))
+                    raise _error(-code)
             yield answer
 
     def _receive_datagram(self) -> bytes:
@@ -188,6 +198,13 @@ class NetlinkSocket:
         with suppress(BlockingIOError):
             for _ in range(MAX_DRAINED_DATAGRAMS):
                 self._socket.recv(MAX_DATAGRAM, socket.MSG_DONTWAIT)
+
+
+def _error(number: int) -> NetlinkError:
+    """Return the error of a code; one above the kernel's largest (include/linux/err.h) is no errno."""
+    if number > MAX_ERRNO:
+        return NetlinkError(errno.EPROTO, f"netlink: error {number}")
+    return NetlinkError(number, os.strerror(number))
 
 
 def _set_receive_timeout(sock: socket.socket, seconds: float) -> None:

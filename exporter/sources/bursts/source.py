@@ -32,6 +32,7 @@ from exporter.core.table import (
     Table,
     TableBuilder,
 )
+from exporter.linux.infiniband import limit_devices
 from exporter.linux.rdma_reader import RdmaReader
 from exporter.sources.bursts.device import (
     DeviceSamples,
@@ -225,9 +226,10 @@ class BurstSource:
     def _names(self) -> list[str]:
         """List the selected devices; runs in the thread."""
         try:
-            return sorted(name for name in os.listdir(self._class) if self._options.matches(name))  # noqa: PTH208  # as `rdma` does
+            names = sorted(name for name in os.listdir(self._class) if self._options.matches(name))  # noqa: PTH208  # as `rdma` does
         except FileNotFoundError:
             return []
+        return list(limit_devices(names, self._devices))  # `rdma` reports those beyond
 
     def _add_samples(self, name: str, result: DeviceSamples) -> None:
         state = self._devices[name]

@@ -20,6 +20,7 @@ from exporter.core.source import (
 )
 from exporter.core.table import Table
 from exporter.linux.character_devices import CharacterDevices, is_listed, read_character_devices
+from exporter.linux.infiniband import MAX_DEVICES, limit_devices
 from exporter.linux.rdma_reader import RdmaReader
 from exporter.sources.common.blocking_call import call_error
 from exporter.sources.common.failures import failure_of
@@ -84,6 +85,7 @@ class RdmaSource:
         self._character_devices: CharacterDevices | None = None
         self._listed: list[str] = []
         self._selected: list[str] = []
+        self._left_out = 0
         self._tables = RdmaTables()
 
     async def applies(self) -> bool:
@@ -118,6 +120,9 @@ class RdmaSource:
         for removed in self._devices.keys() - set(names) - self._serial.hanging:
             self._devices.pop(removed).close()
         readings, failures = self._split_results(names, results)
+        if self._left_out:
+            detail = f"{self._class}: {self._left_out} devices beyond {MAX_DEVICES} are not read; exclude some"
+            failures.insert(0, Failure("", "too_many", detail))  # before those of the devices: kinds are bounded
         if self._has_scanned:
             self._has_scanned = False
             self._number_rails()
@@ -165,7 +170,9 @@ class RdmaSource:
             return []
         if names != self._listed:
             self._listed = names
-            self._selected = [name for name in names if self._options.matches(name)]
+            selected = [name for name in names if self._options.matches(name)]
+            self._selected = list(limit_devices(selected, self._devices))
+            self._left_out = len(selected) - len(self._selected)
         return self._selected
 
     def _list_character_devices(self) -> CharacterDevices | None:

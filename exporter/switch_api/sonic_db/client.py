@@ -1,23 +1,21 @@
-"""Client of the databases of SONiC (redis): only reading commands (HMGET, HLEN, HGETALL), several in one round trip.
+"""Client of the databases of SONiC (redis): only reading commands (HMGET, HLEN, HGETALL), several in one round trip."""
 
-The library is an optional dependency, so it is imported when a client connects.
-"""
-
-import asyncio
 import ipaddress
-import logging
+import ssl
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from exporter.switch_api.errors import (
+    InvalidResponseError,
     LoginError,
     NotConnectedError,
     RefusedError,
     ResponseTimeoutError,
     SwitchApiError,
 )
-
-logger = logging.getLogger(__name__)
+from exporter.switch_api.sonic_db.connection import Command, GreetingError, RedisConnection
+from exporter.switch_api.sonic_db.resp import ErrorReply, NotRedisError, ProtocolError, Reply
+from exporter.switch_api.text_values import excerpt
 
 APPL_DB, COUNTERS_DB, CONFIG_DB, STATE_DB = 0, 2, 4, 6
 """Numbers of the databases."""
@@ -30,8 +28,11 @@ MAX_BATCH = 500
 _KEY_ERRORS = ("WRONGTYPE", "permissions to access")
 """Parts of the texts of errors that concern one key alone."""
 
-_LOGIN_ERRORS = ("AuthenticationError", "NOAUTH", "NOPERM", "WRONGPASS", "invalid username-password", "authenticated")
-"""Parts of the texts of errors, or names of their causes, that mean a rejected log-in."""
+_LOGIN_ERRORS = ("NOAUTH", "NOPERM", "WRONGPASS")
+"""First words of errors that mean a rejected log-in."""
+
+MAX_EXCERPT = 200
+"""Characters quoted of a reply."""
 
 FieldValues: TypeAlias = Sequence[bytes | None]
 """Values of the requested fields of a hash, None for a field that it does not have."""
@@ -55,12 +56,8 @@ class SonicDbClient:
         address: host, `host:port`, or the path of a Unix socket.
         username: "" for the default user.
         password: "" for none.
-        tls: whether to use TLS, verified by `ca_file` or the system's CAs.
-        ca_file: PEM file of the only CAs to trust.
+        tls: settings of TLS; None for none.
         timeout: seconds for one round trip.
-
-    Raises:
-        ImportError: the redis library is not installed.
     """
 
     def __init__(
@@ -69,45 +66,21 @@ class SonicDbClient:
         username: str = "",
         password: str = "",
         *,
-        tls: bool = False,
-        ca_file: str | None = None,
+        tls: ssl.SSLContext | None = None,
         timeout: float = 5.0,
     ) -> None:
-        import redis.asyncio  # noqa: PLC0415  # an extra
-        import redis.exceptions  # noqa: PLC0415  # likewise
-        from redis.asyncio.retry import Retry  # noqa: PLC0415  # likewise
-        from redis.backoff import NoBackoff  # noqa: PLC0415  # likewise
-
-        self._errors: Any = redis.exceptions
-        where: dict[str, Any] = {"unix_socket_path": address}
-        if not address.startswith("/"):
-            host, port = split_host_port(address)
-            where = {"host": host, "port": port, "ssl": tls}
-            if tls:
-                where |= {"ssl_ca_certs": ca_file, "ssl_cert_reqs": "required", "ssl_check_hostname": True}
-        self._connections: dict[int, Any] = {
-            database: redis.asyncio.Redis(
-                **where,
-                db=database,
-                username=username or None,
-                password=password or None,
-                socket_timeout=timeout,
-                socket_connect_timeout=timeout,
-                protocol=2,  # supported by every redis, also by that of an old SONiC
-                single_connection_client=True,
-                # A switch closes idle connections: a request is sent once more, at once.
-                retry=Retry(NoBackoff(), 1, (redis.exceptions.ConnectionError,)),
-            )
+        where = address if address.startswith("/") else split_host_port(address)
+        login = [("AUTH", *([username] if username else []), password)] if username or password else []
+        self._timeout = timeout
+        self._connections = {
+            database: RedisConnection(where, [*login, *([("SELECT", str(database))] if database else [])], tls, timeout)
             for database in (APPL_DB, COUNTERS_DB, CONFIG_DB, STATE_DB)
         }
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close the connections."""
-        for error in await asyncio.gather(
-            *(one.aclose() for one in self._connections.values()), return_exceptions=True
-        ):
-            if isinstance(error, Exception):
-                logger.error("error while closing a connection to the database", exc_info=error)
+        for one in self._connections.values():
+            one.close()
 
     async def get_fields(self, database: int, requests: Sequence[HashFields]) -> list[FieldValues | KeyRefusedError]:
         """Return the values of some fields of each hash (HMGET), or the error of that key.
@@ -115,16 +88,12 @@ class SonicDbClient:
         Raises:
             SwitchApiError: one of its subclasses; the database does not respond, or refuses all requests.
         """
-        results: list[Any] = []
-        try:
-            for start in range(0, len(requests), MAX_BATCH):
-                pipeline = self._connections[database].pipeline(transaction=False)
-                for request in requests[start : start + MAX_BATCH]:
-                    pipeline.hmget(request.key, request.fields)
-                results += await pipeline.execute(raise_on_error=False)
-        except (self._errors.RedisError, OSError) as error:
-            raise self._translate(error) from None
-        return [self._key_error(one) if isinstance(one, Exception) else one for one in results]
+        results: list[FieldValues | KeyRefusedError] = []
+        for start in range(0, len(requests), MAX_BATCH):
+            batch = requests[start : start + MAX_BATCH]
+            replies = await self._request(database, [("HMGET", one.key, *one.fields) for one in batch])
+            results += [_field_values(request, reply) for request, reply in zip(batch, replies, strict=True)]
+        return results
 
     async def get_hash(
         self, database: int, key: str, max_entries: int, *, is_required: bool = False
@@ -135,37 +104,87 @@ class SonicDbClient:
             KeyRefusedError: the key is not a hash, or the user may not read it; unless it is required.
             SwitchApiError: one of its other subclasses.
         """
-        connection = self._connections[database]
+        error_of = _error if is_required else _key_error
+        (size,) = await self._request(database, [("HLEN", key)])
+        if isinstance(size, ErrorReply):
+            raise error_of(size)
+        if not isinstance(size, int):
+            raise InvalidResponseError(f"HLEN {key}: {_excerpt(size)} instead of a number")
+        if size > max_entries:
+            return size
+        (entries,) = await self._request(database, [("HGETALL", key)])
+        if isinstance(entries, ErrorReply):
+            raise error_of(entries)
+        if not isinstance(entries, list) or len(entries) % 2:
+            raise InvalidResponseError(f"HGETALL {key}: {_excerpt(entries)} instead of names and values")
+        if len(entries) > 2 * max_entries:  # it has grown, or HLEN did not count it
+            return len(entries) // 2
+        texts = [one for one in entries if isinstance(one, bytes)]
+        if len(texts) != len(entries):
+            raise InvalidResponseError(f"HGETALL {key}: names or values that are no texts")
+        return dict(zip(texts[::2], texts[1::2], strict=True))
+
+    async def _request(self, database: int, commands: Sequence[Command]) -> list[Reply]:
         try:
-            size: int = await connection.hlen(key)
-            if size > max_entries:
-                return size
-            entries: Mapping[bytes, bytes] = await connection.hgetall(key)
-        except self._errors.ResponseError as error:
-            raise (self._translate(error) if is_required else self._key_error(error)) from None
-        except (self._errors.RedisError, OSError) as error:
-            raise self._translate(error) from None
-        return entries
+            return await self._connections[database].request(commands)
+        except GreetingError as error:
+            raise _greeting_error(error) from None
+        except TimeoutError:
+            raise ResponseTimeoutError(f"no complete reply within {self._timeout:g} s") from None
+        except NotRedisError as error:
+            raise NotConnectedError(f"{error}; check the address") from None
+        except ProtocolError as error:
+            raise InvalidResponseError(str(error)) from None
+        except (OSError, UnicodeError) as error:  # the latter from a host that cannot be a name
+            raise NotConnectedError(str(error) or type(error).__name__) from None
 
-    def _key_error(self, error: Exception) -> KeyRefusedError:
-        """Return an error that concerns one key alone; any other one is raised."""
-        if any(text in str(error) for text in _KEY_ERRORS):
-            return KeyRefusedError(str(error))
-        if isinstance(error, self._errors.RedisError | OSError):
-            raise self._translate(error) from None
-        raise error
 
-    def _translate(self, error: Exception) -> SwitchApiError:
-        """Return the error of the library as one of this package."""
-        text = str(error)
-        cause = type(error.__cause__ or error.__context__).__name__
-        if any(word in f"{text} {cause}" for word in _LOGIN_ERRORS):  # the library wraps it in several classes
-            return LoginError(f"{text}; check user and password")
-        if isinstance(error, self._errors.BusyLoadingError):
-            return RefusedError("redis is loading its data set; it responds once this is complete")
-        if isinstance(error, self._errors.TimeoutError):
-            return ResponseTimeoutError(text or "no response in time")
-        return RefusedError(text) if isinstance(error, self._errors.ResponseError) else NotConnectedError(text)
+def _field_values(request: HashFields, reply: Reply) -> FieldValues | KeyRefusedError:
+    if isinstance(reply, ErrorReply):
+        return _key_error(reply)
+    values = [one for one in reply if one is None or isinstance(one, bytes)] if isinstance(reply, list) else []
+    if not isinstance(reply, list) or not len(values) == len(reply) == len(request.fields):
+        raise InvalidResponseError(
+            f"HMGET {request.key.decode('utf-8', 'replace')}: {_excerpt(reply)} instead of {len(request.fields)} values"
+        )
+    return values
+
+
+def _key_error(reply: ErrorReply) -> KeyRefusedError:
+    """Return an error that concerns one key alone; any other one is raised."""
+    if any(text in reply.text for text in _KEY_ERRORS):
+        return KeyRefusedError(_printable(reply))
+    raise _error(reply)
+
+
+def _error(reply: ErrorReply) -> SwitchApiError:
+    """Return the error of a reply that concerns all commands."""
+    text = _printable(reply)
+    if reply.text.startswith(_LOGIN_ERRORS):
+        return LoginError(f"{text}; check user and password")
+    if reply.text.startswith("LOADING"):
+        return RefusedError("redis is loading its data set; it responds once this is complete")
+    return RefusedError(text)
+
+
+def _greeting_error(error: GreetingError) -> SwitchApiError:
+    """Return the error of a connection whose AUTH or SELECT was refused; it never quotes the password."""
+    answer = error.answer
+    if not isinstance(answer, ErrorReply):
+        return InvalidResponseError(f"{error.command}: {_excerpt(answer)} instead of OK")
+    if error.command == "AUTH" and not answer.text.startswith("LOADING"):
+        return LoginError(f"{_printable(answer)}; check user and password")
+    return _error(answer)
+
+
+def _printable(reply: ErrorReply) -> str:
+    """Return the text of an error as one printable line."""
+    return ascii(reply.text[:MAX_EXCERPT])[1:-1]
+
+
+def _excerpt(reply: Reply) -> str:
+    """Return a reply of another kind than expected, in short."""
+    return f"{len(reply)} items" if isinstance(reply, list) else excerpt(reply, MAX_EXCERPT)
 
 
 def split_host_port(address: str) -> tuple[str, int]:

@@ -225,6 +225,36 @@ def test_endless_dump_is_limited(scripted, monkeypatch):
     assert len(requests.dump(18)) == 5, "what was left unread is read to its end first"
 
 
+@pytest.mark.parametrize(
+    "datagram",
+    [answer(99, b"x"), (answer(1, b"x"), (4711, 0)), b"", b"\x00" * 16, struct.pack("=IHHII", 2**31, 100, 0, 1, 7)],
+    ids=["another request", "another process", "empty", "zeros", "longer than the datagram"],
+)
+@pytest.mark.parametrize("ask", [lambda one: one.request(18, b""), lambda one: one.dump(18)], ids=["request", "dump"])
+def test_endless_datagrams_without_an_answer_end_the_request(scripted, monkeypatch, datagram, ask):
+    """Each of them came in time, so that the time limit of a datagram never ended it."""
+    monkeypatch.setattr(netlink_socket, "MAX_UNRELATED_DATAGRAMS", 50)
+    requests = scripted([datagram] * 200)
+    with pytest.raises(TimeoutError, match="answer no request of ours"):
+        ask(requests)
+    assert len(requests._socket.queue) == 149
+
+
+def test_unrelated_datagrams_are_counted_for_each_request(scripted, monkeypatch):
+    monkeypatch.setattr(netlink_socket, "MAX_UNRELATED_DATAGRAMS", 3)
+    requests = scripted(*([b""] * 3 + [answer(number, b"yes!")] for number in range(1, 6)))
+    assert [requests.request(18, b"") for _ in range(5)] == [b"yes!"] * 5
+
+
+@pytest.mark.parametrize("code", [-(2**31), -4096, -100_000])
+def test_an_error_code_that_is_no_errno(scripted, code):
+    """The kernel's largest is MAX_ERRNO, 4095 (include/linux/err.h)."""
+    requests = scripted([answer(1, struct.pack("=i", code) + bytes(16), kind=ERROR)])
+    with pytest.raises(NetlinkError, match=f"error {-code}") as caught:
+        requests.request(18, b"")
+    assert caught.value.errno == errno.EPROTO
+
+
 def test_missing_answer_times_out():
     with NetlinkSocket(socket.NETLINK_ROUTE, timeout=0.01) as requests, pytest.raises(TimeoutError) as caught:
         requests.request(1, b"")  # "no operation"

@@ -771,6 +771,33 @@ async def test_an_increase_of_snmpengineboots_is_a_restart(clock):
     assert row["resets_total"] == 1
 
 
+async def test_snmpengineboots_that_go_backwards_cost_one_poll_and_are_a_restart(clock):
+    """As after the loss of the agent's saved state (RFC 3414, 2.2.2); its uptime has passed the old one.
+
+    Signed messages with earlier boots are replays until the engine is discovered again (RFC 3414, 3.2.7 b).
+    """
+    user = User("watch", Authentication.SHA256, b"signed for the test")
+    engine = Engine([user], boots=57)
+    snmp = Snmp(version="3", user="watch", auth="sha256", auth_password="signed for the test", timeout=2.0, retries=0)
+    async with served(system() | port(1, "e1"), engine=engine) as agent, reader_of(agent, snmp=snmp) as reader:
+        meaning = Meaning()
+        assert meaning(await reader.read())["leaf-a", "e1"]["resets_total"] == 0
+        reboot(engine, 1)
+        agent.set_many({UPTIME: Typed(TIME_TICKS, 200_000), (*IN_OCTETS, 1): Typed(COUNTER64, 9000)})
+        clock.now += 15
+        with pytest.raises(SourceError) as caught:
+            await reader.read()
+        assert caught.value.reason == "timeout"
+        clock.now += 15
+        row = meaning(await reader.read())["leaf-a", "e1"]
+        assert (row["receive_bytes_total"], row["resets_total"]) == (9000, 1)
+        assert "receive_bytes_per_second" not in row
+        clock.now += 15
+        agent.set((*IN_OCTETS, 1), Typed(COUNTER64, 24_000))
+        row = meaning(await reader.read())["leaf-a", "e1"]
+    assert (row["receive_bytes_per_second"], row["resets_total"]) == (1000.0, 1)
+
+
 async def test_a_series_continues_when_its_ifindex_changes(clock):
     async with served(system(uptime=500_000) | port(1313, "Bundle-Ether10")) as agent, reader_of(agent) as reader:
         await read(reader)

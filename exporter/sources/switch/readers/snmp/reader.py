@@ -217,8 +217,11 @@ class SnmpReader:
         self._choose_profile()
 
     def _detect_restart(self, uptime: int | None, boots: int | None) -> bool:
-        """Return whether the switch restarted: snmpEngineBoots increased, or sysUpTime decreased without a wrap."""
-        restarted = boots is not None and self._boots is not None and boots > self._boots
+        """Return whether the switch restarted: snmpEngineBoots changed, or sysUpTime decreased without a wrap.
+
+        A switch that lost its saved state, or was replaced, counts its boots from 1 again.
+        """
+        restarted = boots is not None and self._boots is not None and boots != self._boots
         if uptime is not None and self._uptime is not None and uptime < self._uptime:
             restarted = restarted or self._uptime < UPTIME_WRAP - 3600 * TICKS
         if restarted:

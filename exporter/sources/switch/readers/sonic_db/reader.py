@@ -31,6 +31,7 @@ from exporter.switch_api.sonic_db.client import (
 )
 from exporter.switch_api.sonic_db.parser import FlexCounterGroup, NameMap
 from exporter.switch_api.text_values import normalise_identifier
+from exporter.switch_api.tls import tls_context
 
 SLOW_INTERVAL_SECONDS = 60.0
 """Between two readings of name maps, neighbours, modules and watermarks."""
@@ -106,32 +107,25 @@ class RedisReader:
         """Close the connections."""
         if self._client is not None:
             client, self._client = self._client, None
-            await client.close()
+            client.close()
 
     async def _open_client(self) -> SonicDbClient:
         """Return the client.
 
         Raises:
-            SourceError: The password cannot be read, or the library is not installed.
+            SourceError: The password or the file of authorities cannot be read.
         """
         if self._client is not None:
             return self._client
         options = self._options
         try:
             password = await asyncio.to_thread(self._read_password)
-            self._client = SonicDbClient(
-                self._address,
-                options.username,
-                password,
-                tls=options.tls,
-                ca_file=options.ca_file,
-                timeout=float(options.timeout),
-            )
+            tls = await asyncio.to_thread(tls_context, ca_file=options.ca_file) if options.tls else None
         except SecretError as error:
             raise SourceError("credentials", str(error)) from None
-        except ImportError:
-            text = f"{self._target.name}: redis needs an extra: pip install 'fabric-exporter[sonic]'"
-            raise SourceError("configuration", text) from None
+        except OSError as error:
+            raise SourceError("credentials", f"{self._target.name}: redis: ca_file: {error}") from None
+        self._client = SonicDbClient(self._address, options.username, password, tls=tls, timeout=float(options.timeout))
         return self._client
 
     def _read_password(self) -> str:
