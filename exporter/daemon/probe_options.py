@@ -20,7 +20,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 EVERYTHING = ("*", "0.0.0.0/0", "::/0")
 """All names and all networks."""
 
-_ADDRESS_PATTERN = re.compile(r"[\d.]*\d\.[\d.*?\[\]!-]*")
+_ADDRESS_PATTERN = re.compile(r"[\d.]{0,15}\d\.[\d.*?\[\]!-]{0,64}")
 """A pattern of addresses rather than names: it would also match names such as `10.0.example.com`."""
 
 

@@ -17,12 +17,12 @@ from exporter.snmp.ber import (
     NO_SUCH_OBJECT,
     Oid,
     Value,
-    decode_index,
     decode_oid,
     encode_oid,
     format_oid,
 )
 from exporter.snmp.exchange import (
+    MAX_TEXT_BYTES,
     AgentState,
     Pacing,
     Problem,
@@ -60,6 +60,7 @@ class WalkColumn:
         tag: the type of the first row, None while there is none.
         other_tags: the types of rows that differ from the first one, such as a string among counters.
         malformed: rows that were skipped since they could not be decoded.
+        cut_off: rows whose text was longer than MAX_TEXT_BYTES, and is cut off there.
         complete: whether the walk reached the column's end. The agent may still have omitted rows.
     """
 
@@ -68,6 +69,7 @@ class WalkColumn:
     tag: int | None = None
     other_tags: dict[Oid, int] = field(default_factory=dict)
     malformed: int = 0
+    cut_off: int = 0
     complete: bool = False
 
 
@@ -184,6 +186,9 @@ class Walk:
             if column.malformed:
                 detail = f"{column.malformed} rows could not be decoded and were skipped"
                 self._problems.append(Problem(oid, Reason.MALFORMED, detail))
+            if column.cut_off:
+                detail = f"{column.cut_off} texts were cut off after {MAX_TEXT_BYTES} bytes"
+                self._problems.append(Problem(oid, Reason.TEXT_LIMIT, detail))
         return WalkResult(columns, self._problems)
 
     def _distribute(self, cursors: list[_Cursor], varbinds: list[VarBind]) -> None:
@@ -218,7 +223,7 @@ class Walk:
             tail = oid[skip:]
             index = indexes.get(tail)
             if index is None:
-                index = indexes[tail] = decode_index(tail)
+                index = self._state.decoded_index(tail)
             # Numbers and not bytes are compared: base 128 sorts 16383 (ff 7f) after 16384 (81 80 00).
             if index <= last_index and (index in rows or not self._unordered):
                 self._stop(
@@ -236,6 +241,9 @@ class Walk:
                     usual = column.tag = tag
                 else:
                     column.other_tags[index] = tag
+            if value.__class__ is bytes and len(value) > MAX_TEXT_BYTES:  # type: ignore[arg-type]  # it is bytes
+                value = value[:MAX_TEXT_BYTES]  # type: ignore[index]  # noqa: PLW2901  # likewise
+                column.cut_off += 1
             rows[index] = value
         cursor.last_index, cursor.last_oid = last_index, last_oid
 

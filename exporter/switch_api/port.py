@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 MAX_PORTS = 4096
-"""Ports of one response; several times those of the largest switch, with all its ports split."""
+"""Ports of one switch, however it is read; several times those of the largest one, with all its ports split."""
 
 MAX_PROBLEMS = 100
 """Problems reported for one response."""

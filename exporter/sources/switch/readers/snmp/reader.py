@@ -17,6 +17,7 @@ from exporter.core.source import Failure, SourceError
 from exporter.snmp.ber import Oid
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpAuthenticationError, SnmpError, SnmpTimeout
+from exporter.snmp.exchange import Reason
 from exporter.snmp.get import GetResult
 from exporter.sources.switch.credentials import read_credentials
 from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
@@ -199,7 +200,7 @@ class SnmpReader:
         Raises:
             ConfigError: The profile that the configuration names does not exist.
         """
-        failed = {one.oid for one in system.problems}
+        failed = {one.oid for one in system.problems if one.reason is not Reason.TEXT_LIMIT}
         texts = {oid: text_of(value_of(system.values, oid)) for oid in (NAME, DESCRIPTION, OBJECT_ID)}
         read = {oid: text for oid, text in texts.items() if oid not in failed}
         known = self._device
