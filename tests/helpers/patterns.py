@@ -32,10 +32,14 @@ _CUTS = 8
 
 @dataclass
 class Found:
-    """Patterns by the place where they are, and places whose pattern is made from arguments."""
+    """Patterns by the place where they are first, and places whose pattern is made from arguments."""
 
     patterns: dict[str, re.Pattern] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
+
+    def add(self, place: str, pattern: re.Pattern) -> None:
+        if pattern not in self.patterns.values():
+            self.patterns[f"{place} {pattern.pattern!r}"] = pattern
 
 
 def patterns_of(paths: Mapping[str, Path]) -> Found:
@@ -46,7 +50,7 @@ def patterns_of(paths: Mapping[str, Path]) -> Found:
         package = name.partition(".")[0]
         for attribute, value in vars(module).items():
             for pattern in _inside(value, package, set()):
-                found.patterns.setdefault(f"{name}.{attribute} {pattern.pattern!r}", pattern)
+                found.add(f"{name}.{attribute}", pattern)
         _evaluate_calls(name, ast.parse(path.read_text("utf-8")), vars(module), found)
     return found
 
@@ -105,7 +109,7 @@ def _evaluate_calls(name: str, tree: ast.Module, names: Mapping[str, object], fo
             if node in in_functions:
                 found.made.add(place)
         else:
-            found.patterns.setdefault(f"{place} {pattern.pattern!r}", pattern)
+            found.add(place, pattern)
 
 
 def _value(node: ast.expr, names: Mapping[str, object]) -> object:
