@@ -10,19 +10,22 @@ import json
 import logging
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from types import MappingProxyType
+from typing import Any
 
 from measure import Limit
 
+from exporter.config.units import Duration
 from exporter.core.poller import Poller
 from exporter.meaning.ports import rates
 from exporter.outputs.text import Renderer
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.snmp_rows import Rows
 from exporter.snmp.ber import COUNTER64, GAUGE32, INTEGER, OCTET_STRING, TIME_TICKS, Oid, Typed
-from exporter.sources.switch.options import Login, Nvue, Onyx, Restconf, Snmp, Target
+from exporter.sources.switch.options import Eapi, Nvue, Nxapi, Onyx, Restconf, Snmp, Target
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import make_source
 from exporter.sources.switch.targets import builtin_profiles
@@ -43,22 +46,27 @@ def interfaces(count: int, name: bytes = b"Ethernet%d", first: int = 1) -> dict[
     made: dict[Oid, Typed] = {(1, 3, 6, 1, 2, 1, 1, 3, 0): Typed(TIME_TICKS, 1000)}
     for port in range(first, first + count):
         text = name % port if b"%d" in name else name
-        made |= {
+        row: dict[Oid, Typed] = {
             (*IF, 2, port): Typed(OCTET_STRING, text),
             (*IF, 3, port): Typed(INTEGER, 6),
             (*IF, 7, port): Typed(INTEGER, 1),
             (*IF, 8, port): Typed(INTEGER, 1),
             (*IFX, 1, port): Typed(OCTET_STRING, text),
             (*IFX, 15, port): Typed(GAUGE32, 100_000),
-            **{(*IFX, column, port): Typed(COUNTER64, port * column) for column in COUNTERS},
         }
+        made |= row | {(*IFX, column, port): Typed(COUNTER64, port * column) for column in COUNTERS}
     return made
 
 
 def ports_by_eapi(count: int) -> str:
     """Make the reply of eAPI to its commands, with so many ports in `show interfaces`."""
     counters = {"inOctets": 1, "outOctets": 2, "inUcastPkts": 3, "outUcastPkts": 4, "inDiscards": 0, "outDiscards": 0}
-    entry = {"interfaceStatus": "connected", "lineProtocolStatus": "up", "bandwidth": 10**11, "interfaceCounters": counters}
+    entry = {
+        "interfaceStatus": "connected",
+        "lineProtocolStatus": "up",
+        "bandwidth": 10**11,
+        "interfaceCounters": counters,
+    }
     return json.dumps({"interfaces": {f"Ethernet{port}": entry for port in range(count)}})
 
 
@@ -108,7 +116,7 @@ def _serve_http(result: str, ready: Connection) -> None:
 
 
 @contextmanager
-def _served(serve: object, what: object) -> Iterator[int]:
+def _served(serve: Callable[[Any, Connection], None], what: object) -> Iterator[int]:
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=serve, args=(what, theirs), daemon=True)
     process.start()
@@ -144,7 +152,6 @@ async def _longest_stall(target: Target) -> tuple[float, int]:
         await asyncio.sleep(0.005)
         stall = max(stall, time.monotonic() - due)
     await task
-    await asyncio.sleep(0)
     print(f"({target.name}: {poller.status.reason or 'read'}, {poller.status.duration:.1f} s, {printed} bytes)")
     await source.close()
     return stall, printed
@@ -156,28 +163,35 @@ def _limit(name: str, target: Target) -> Limit:
 
 
 def _by_snmp() -> Iterator[Limit]:
+    options = Snmp(community="public", timeout=Duration(5.0))
     for name, rows in (
         ("SNMP, 20,081 interfaces", [interfaces(PORTS)]),
         ("SNMP, names of 60 kB of blanks", [interfaces(NAMES, b"1" + b" " * NAME_BYTES + b"x")]),
         ("SNMP, 1,000 other interfaces every 2 s", [interfaces(1000, first=1 + 1000 * turn) for turn in range(8)]),
     ):
         with _served(_serve_snmp, rows) as port:
-            address = f"127.0.0.1:{port}"
-            yield _limit(name, Target(name="snmp", address=address, snmp=Snmp(community="public", timeout=5)))
+            yield _limit(name, Target(name="snmp", address=f"127.0.0.1:{port}", snmp=options))
+
+
+TARGETS: Mapping[str, Callable[[str], Target]] = MappingProxyType(
+    {
+        "eapi": lambda address: Target(name="eapi", address=address, eapi=Eapi(username="a", password="b")),
+        "nxapi": lambda address: Target(name="nxapi", address=address, nxapi=Nxapi(username="a", password="b")),
+        "restconf": lambda address: Target(
+            name="restconf", address=address, restconf=Restconf(username="a", password="b")
+        ),
+        "nvue": lambda address: Target(name="nvue", address=address, nvue=Nvue(username="a", password="b")),
+        "onyx": lambda address: Target(name="onyx", address=address, onyx=Onyx(username="a", password="b")),
+    }
+)
 
 
 def _by_http() -> Iterator[Limit]:
-    for name, kind in (("eapi", Login), ("nxapi", Login), ("restconf", Restconf), ("nvue", Nvue), ("onyx", Onyx)):
+    for name, target in TARGETS.items():
         with _served(_serve_http, LISTS) as port:
-            options = kind(username="admin", password="secret")
-            yield _limit(
-                f"{name}, 16 MiB of lists", Target(name=name, address=f"http://127.0.0.1:{port}", **{name: options})
-            )
+            yield _limit(f"{name}, 16 MiB of lists", target(f"http://127.0.0.1:{port}"))
     with _served(_serve_http, ports_by_eapi(PORTS)) as port:
-        options = Login(username="admin", password="secret")
-        yield _limit(
-            "eapi, 20,081 ports", Target(name="ports", address=f"http://127.0.0.1:{port}", eapi=options)
-        )
+        yield _limit("eapi, 20,081 ports", TARGETS["eapi"](f"http://127.0.0.1:{port}"))
 
 
 def run() -> list[Limit]:

@@ -163,10 +163,12 @@ def test_each_bound_and_age_is_a_number_above_zero(name):
 )
 @pytest.mark.parametrize("empty", ["{}", "set()", "defaultdict(list)", "Counter()"])
 def test_a_mapping_that_is_filled_is_found(empty, added):
-    source = f"class Cache:\n    def __init__(self):\n        self._seen = {empty}\n    def add(self, key, other):\n        {added}\n"
+    start = f"class Cache:\n    def __init__(self):\n        self._seen = {empty}\n"
+    source = f"{start}    def add(self, key, other):\n        {added}\n"
     assert caches_of(source) == ["Cache._seen"]
 
 
 def test_a_field_of_a_dataclass_is_found():
-    source = "class Cache:\n    seen: dict[str, int] = field(default_factory=dict)\n    def add(self):\n        self.seen[1] = 2\n"
+    field = "    seen: dict[str, int] = field(default_factory=dict)\n"
+    source = f"class Cache:\n{field}    def add(self):\n        self.seen[1] = 2\n"
     assert caches_of(source) == ["Cache.seen"]

@@ -26,7 +26,7 @@ MADE = {
 }
 """Functions that make patterns from their arguments, and why these are linear."""
 
-LENGTH, CONFIRMED_LENGTHS = 2048, (8192, 16384)
+LENGTH, CONFIRMED_LENGTHS = 1024, (8192, 16384)
 """Characters of the shorter text at the first try, and of one that looks bad: a pattern may repeat something up to a
 number that is much smaller. Other work on the machine disturbs one length, hardly all of them."""
 

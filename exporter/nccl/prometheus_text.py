@@ -84,7 +84,7 @@ def parse_line(line: bytes) -> Sample:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """Return the name, the text of the labels, and the value: values of labels may have braces, which end at the last."""
+    """Return the name, the text of the labels, which ends at the last brace, and the value."""
     name = _NAME.match(text)
     rest, labels = text[name.end() :] if name else "", ""
     if rest.startswith("{"):

@@ -15,6 +15,8 @@ from exporter.snmp.ber import (
     MALFORMED,
     NO_SUCH_INSTANCE,
     NO_SUCH_OBJECT,
+    OCTET_STRING,
+    OPAQUE,
     Oid,
     Value,
     decode_oid,
@@ -47,6 +49,7 @@ MAX_BYTES: Final = 16 * 2**20
 """Bytes of all responses to one walk, twice the size of that many rows of counters: strings could fill any memory."""
 
 _MAX_COLUMNS_TOGETHER: Final = 16
+_TEXTS: Final = frozenset((OCTET_STRING, OPAQUE))
 _EXCEPTIONS: Final = frozenset((NO_SUCH_OBJECT, NO_SUCH_INSTANCE, END_OF_MIB_VIEW))
 
 
@@ -186,6 +189,7 @@ class Walk:
             if column.malformed:
                 detail = f"{column.malformed} rows could not be decoded and were skipped"
                 self._problems.append(Problem(oid, Reason.MALFORMED, detail))
+            column.cut_off = _cut_off_texts(column)
             if column.cut_off:
                 detail = f"{column.cut_off} texts were cut off after {MAX_TEXT_BYTES} bytes"
                 self._problems.append(Problem(oid, Reason.TEXT_LIMIT, detail))
@@ -241,9 +245,6 @@ class Walk:
                     usual = column.tag = tag
                 else:
                     column.other_tags[index] = tag
-            if value.__class__ is bytes and len(value) > MAX_TEXT_BYTES:  # type: ignore[arg-type]  # it is bytes
-                value = value[:MAX_TEXT_BYTES]  # type: ignore[index]  # noqa: PLW2901  # likewise
-                column.cut_off += 1
             rows[index] = value
         cursor.last_index, cursor.last_oid = last_index, last_oid
 
@@ -289,6 +290,16 @@ class Walk:
     def _stop(self, cursor: _Cursor, reason: Reason, detail: str) -> None:
         cursor.done = True
         self._problems.append(Problem(cursor.column.oid, reason, detail))
+
+
+def _cut_off_texts(column: WalkColumn) -> int:
+    """Cut off the texts that are longer than MAX_TEXT_BYTES, and return their number."""
+    if column.tag not in _TEXTS and _TEXTS.isdisjoint(column.other_tags.values()):
+        return 0
+    texts = [(index, value) for index, value in column.rows.items() if isinstance(value, bytes)]
+    long = {index: value[:MAX_TEXT_BYTES] for index, value in texts if len(value) > MAX_TEXT_BYTES}
+    column.rows.update(long)
+    return len(long)
 
 
 def split_columns(columns: Sequence[Oid], walks: int) -> list[list[Oid]]:

@@ -72,7 +72,7 @@ def admits(ports: Container[str], count: int, name: str, problems: list[str]) ->
     if name in ports:
         return True
     if len(name) > MAX_NAME_LENGTH:
-        problems.append(f"{excerpt(name, 40)}: skipped, as the name has {len(name)} characters")
+        problems.append(f"{excerpt(name, 40)}: skipped, as the name is longer than {MAX_NAME_LENGTH} characters")
         return False
     if count >= MAX_PORTS and not (problems and problems[0].endswith(TOO_MANY)):
         problems.insert(0, f"{name}: {TOO_MANY}")

@@ -51,11 +51,13 @@ def _added_to(node: ast.ClassDef) -> Iterable[str]:
             targets = [inner.target.value if isinstance(inner.target, ast.Subscript) else inner.target]
         elif isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in _ADDING:
             targets = [inner.func.value]
-        for target in targets:
-            while isinstance(target, ast.Subscript):
-                target = target.value
-            if (name := _own_attribute(target)) is not None:
-                yield name
+        yield from filter(None, map(_own_attribute, map(_without_subscripts, targets)))
+
+
+def _without_subscripts(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
 
 
 def _own_attribute(node: ast.expr) -> str | None:

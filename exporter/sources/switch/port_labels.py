@@ -1,4 +1,4 @@
-"""The labels of the ports of one switch that is read in several ways: one port has one label, however each way spells it.
+"""The labels of the ports of one switch that is read in several ways: one port has one label, however it is spelled.
 
 The label is the name used by the way that named the port first. What a switch reports decides how many names there are,
 so they are bounded, and a name that is not in use any more expires.

@@ -196,7 +196,11 @@ class RedisReader:
             raise SourceError("empty", text)
         selected = {key: oid for key, oid in names.oids.items() if self._target.matches(key[0])}
         if len(selected) > MAX_PORTS:
-            self._add_failure("COUNTERS_PORT_NAME_MAP", "too_many", f"{self._target.name}: {len(selected) - MAX_PORTS} ports {TOO_MANY}")
+            self._add_failure(
+                "COUNTERS_PORT_NAME_MAP",
+                "too_many",
+                f"{self._target.name}: {len(selected) - MAX_PORTS} ports {TOO_MANY}",
+            )
             selected = dict(islice(selected.items(), MAX_PORTS))
         self._ports = NameMap(selected, names.problems)
         self._queues = self._of_selected_ports(await self._read_names(client, "COUNTERS_QUEUE_NAME_MAP"))
