@@ -30,6 +30,7 @@ LENGTH, CONFIRMED_LENGTHS = 1024, (8192, 16384)
 """Characters of the shorter text at the first try, and of one that looks bad: a pattern may repeat something up to a
 number that is much smaller. Other work on the machine disturbs one length, hardly all of them."""
 
+RESOLUTION_SECONDS = 1e-6
 MEASURED_SECONDS = 0.002
 """What is shorter is repeated."""
 
@@ -51,9 +52,9 @@ def ratio_of(pattern, method, parts, length, tries):
     if isinstance(pattern.pattern, bytes):
         texts = [text.encode("utf-8", "replace") for text in texts]
     match = getattr(pattern, method)
-    times = 1 if length == LENGTH else max(1, int(MEASURED_SECONDS / cost(match, texts[0], 1)))
+    times = 1 if length == LENGTH else max(1, int(MEASURED_SECONDS / max(cost(match, texts[0], 1), RESOLUTION_SECONDS)))
     short, long = map(min, zip(*([cost(match, text, times) for text in texts] for _ in range(tries)), strict=True))
-    return long / short
+    return long / max(short, RESOLUTION_SECONDS)
 
 
 def worst_ratio(pattern, texts):
