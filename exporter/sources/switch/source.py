@@ -131,6 +131,7 @@ class SwitchSource:
         if left_out := self._merger.ports_left_out:
             detail = f"{self.target}: more than {MAX_PORTS} ports; {left_out} are left out"
             failures.append(Failure("ports", "too_many", detail))
+        await self._registry.shared.fair_lock.yield_to_loop()
         tables = self._placement.tables(self.label, tables, neighbours, device.chassis, monotonic())
         families = best_by_family(chain.from_iterable(one.families.items() for one in readings.values()))
         tables += self._device_tables(device, families)

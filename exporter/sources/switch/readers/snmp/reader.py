@@ -265,8 +265,8 @@ class SnmpReader:
         is_large = sum(len(column.rows) for column in result.columns.values()) > MAX_INLINE_ROWS
         run = in_thread if is_large else _at_once
         await self._get_missing(client, await run(counters.add_walk, result, inventory, now), failures)
-        failures += counters.missing_rows(inventory)
-        unlisted = frozenset(counters.interface_indexes() - inventory.ports.keys() - inventory.excluded)
+        failures += await run(counters.missing_rows, inventory)
+        unlisted = await run(counters.unlisted_indexes, inventory)
         if unlisted - self._unlisted:
             self._inventory_time = float("-inf")  # there is an interface that is not in the inventory
         self._unlisted = unlisted
