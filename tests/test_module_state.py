@@ -39,6 +39,7 @@ PURE = {
     "exporter.meaning.training.jobs._output_schemas": DECLARED,
     "exporter.sources.rdma.counter_files.counter_alternatives": "of the declared statistics of drivers",
     "exporter.sources.switch.merge._without_resets": DECLARED,
+    "exporter.sources.switch.port_kinds.kind_of": "of names that are bounded where they are read",
     "exporter.sources.switch.readers.snmp.profile.builtin": "without arguments: the profiles of the package",
 }
 """Functions that may keep results, a bounded number of them, and why: they depend on declarations only."""

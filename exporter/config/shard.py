@@ -12,7 +12,9 @@ from typing import Self
 
 from exporter.config.errors import UserError
 
-_FORM = re.compile(r"(?:(?P<number>\d{1,6})|(?P<pod>.+-)(?P<ordinal>\d{1,6}))/(?P<count>\d{1,6})", re.ASCII | re.DOTALL)
+_FORM = re.compile(
+    r"(?:(?P<number>\d{1,6})|(?P<pod>.{1,253}-)(?P<ordinal>\d{1,6}))/(?P<count>\d{1,6})", re.ASCII | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,13 @@ NO_LIGHT_DBM = -40.0
 _DURATIONS = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0})
 _PREFIXES = MappingProxyType({"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12})
 _AMOUNTS = MappingProxyType({**_PREFIXES, "": 1, "b": 10**9, "p": 10**15})
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kmgbtpKMGBTP]?)")
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtKMGT])(?:b/s|bps|bit/s|b)?")
+_NUMBER = r"\d{1,400}(?:\.\d{1,400})?"
+"""Repetitions are bounded, so that no text makes a pattern slow: a probe may bring one."""
+
+_DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|[smhd])){{1,16}}")
+_DURATION_PART = re.compile(rf"({_NUMBER})(ms|[smhd])")
+_AMOUNT = re.compile(rf"({_NUMBER}(?:[eE]\+?\d{{1,2}})?)\s{{0,8}}([kmgbtpKMGBTP]?)")
+_RATE = re.compile(rf"({_NUMBER})\s{{0,8}}([kmgtKMGT])(?:b/s|bps|bit/s|b)?")
 """With a small b: `50GB/s` are bytes, and treating them as bits would be wrong by a factor of eight."""
 
 

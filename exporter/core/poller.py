@@ -37,6 +37,9 @@ START_SPREAD = 0.9
 TABLES_PER_YIELD = 8
 """Tables processed by meaning without yielding to the event loop: some milliseconds of work."""
 
+MAX_INLINE_ROWS = 2000
+"""Rows of a table above which the steps run in a thread: tens of milliseconds of work."""
+
 MAX_LOGGED_FAILURES = 20
 """Failures logged one by one that begin with one read, and likewise that end with it."""
 
@@ -197,7 +200,9 @@ class Poller:
         derived: list[Table] = []
         for number, table in enumerate(tables, 1):
             derived += (
-                await asyncio.to_thread(self._apply_steps, table) if self._steps_in_thread else self._apply_steps(table)
+                await asyncio.to_thread(self._apply_steps, table)
+                if self._steps_in_thread or len(table.rows) > MAX_INLINE_ROWS
+                else self._apply_steps(table)
             )
             if number % TABLES_PER_YIELD == 0:
                 await asyncio.sleep(0)

@@ -22,7 +22,7 @@ EVERYTHING = ("*", "0.0.0.0/0", "::/0")
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 
-_ADDRESS_PATTERN = re.compile(r"[\d.]*\d\.[\d.*?\[\]!-]*")
+_ADDRESS_PATTERN = re.compile(r"[\d.]{0,15}\d\.[\d.*?\[\]!-]{0,64}")
 """A pattern of addresses rather than names: it would also match names such as `10.0.example.com`."""
 
 

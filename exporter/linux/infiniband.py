@@ -11,8 +11,8 @@ from typing import NamedTuple
 ACTIVE = 4
 """PortState of a port that carries data: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active, deferred."""
 
-_RATE = re.compile(rb"(\d+(?:\.\d+)?) Gb/sec(?: \((\d+)X(?: ([A-Z0-9]+))?\))?")
-_NUMBERED = re.compile(rb"(\d+): ?(.*)")
+_RATE = re.compile(rb"(\d{1,7}(?:\.\d{1,6})?) Gb/sec(?: \((\d{1,4})X(?: ([A-Z0-9]{1,16}))?\))?")
+_NUMBERED = re.compile(rb"(\d{1,10}): ?(.{0,256})")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 """Name of a port's folder, as the kernel writes numbers: with `01` beside `1` two ports would have one number."""
 

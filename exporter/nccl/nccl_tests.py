@@ -57,7 +57,7 @@ _VERSION = re.compile(r"[NR]CCL version (?:: )?(\d{1,3}\.\d{1,3}\.\d{1,3})")
 _BOUNDS = re.compile(r"# Out of bounds values +: +(\d{1,12}) ")
 _AVERAGE = re.compile(r"# Avg bus bandwidth +: +(\S{1,32})")
 _FAILURE = re.compile(r"Test NCCL failure|: Test failure |Test CUDA failure")
-_STAMP = re.compile(r"(?: +\d{4}-\d\d-\d\d +\d\d:\d\d:\d\d)\s*$")
+_STAMP = re.compile(r"(?: {1,64}\d{4}-\d\d-\d\d {1,64}\d\d:\d\d:\d\d)\s*$")
 _REDOP = re.compile(r"[a-z]{3,12}")
 
 _START = re.compile(rb"# (?:nccl|rccl)-tests version |# Collective test starting: |nThread +\d+ +nGpus +\d+ ")

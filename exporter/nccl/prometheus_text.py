@@ -39,7 +39,8 @@ class LineErrors:
     reasons: Counter[str] = field(default_factory=Counter)
 
 
-_LINE = re.compile(r"([A-Za-z_:][\w:]{0,199})(?:\{(.*)\})?[ \t]+(\S{1,40})(?:[ \t]+-?\d{1,20})?[ \t]*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_:][\w:]{0,199}", re.ASCII)
+_VALUE = re.compile(r"[ \t]{1,64}(\S{1,40})(?:[ \t]{1,64}-?\d{1,20})?[ \t]{0,64}", re.ASCII)
 _NEXT = re.compile(r'"[ \t]*,[ \t]*(?=[A-Za-z_]\w{0,99}=")', re.ASCII)
 _LABEL = re.compile(r'([A-Za-z_]\w{0,99})="(.*)', re.ASCII | re.DOTALL)
 
@@ -72,17 +73,26 @@ def parse_line(line: bytes) -> Sample:
     """
     if len(line) > MAX_LINE:
         raise FormatError("too_large", f"a line of {len(line)} bytes")
-    found = _LINE.fullmatch(line.decode("utf-8", "replace"))
-    if found is None:
-        raise FormatError("malformed", "no name, labels and value")
-    name, labels, value = found.groups()
+    name, labels, value = _parts(line.decode("utf-8", "replace"))
     try:
         number = float(value)
     except ValueError:
         raise FormatError("invalid", f"{name}: {value!r} is not a number") from None
     if not math.isfinite(number):
         raise FormatError("invalid", f"{name}: {value!r} is not finite")
-    return Sample(name, _labels(labels or ""), number)
+    return Sample(name, _labels(labels), number)
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    """Return the name, the text of the labels, which ends at the last brace, and the value."""
+    name = _NAME.match(text)
+    rest, labels = text[name.end() :] if name else "", ""
+    if rest.startswith("{"):
+        labels, _, rest = rest[1:].rpartition("}")
+    value = _VALUE.fullmatch(rest)
+    if name is None or value is None:
+        raise FormatError("malformed", "no name, labels and value")
+    return name[0], labels, value[1]
 
 
 def _labels(text: str) -> dict[str, str]:

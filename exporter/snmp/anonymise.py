@@ -134,8 +134,8 @@ _PORT_NAME = re.compile(
     r"(?:eth|ethernet|fourhundredgige|hundredgige|fiftygige|twentyfivegige|tengige|gigabitethernet|ge|xe|et|fo|te|hu|ce"
     r"|swp|port|po|port-?channel|ae|bond|peerlink|lag|lo|loopback|mgmt|management|vlan|vxlan|irb|null|cpu|me|em|fxp|vme"
     r"|bridge|br|br_default|mpo|swid[0-9]+_eth|mirror|lsi|dsc|tap|gre|ipip|pime|pimd|mtun|jsrv|esi|vtep|bme|gr|rtg|pfe|pfh)"
-    r"[ -]?(?:[0-9]+[0-9/.:_s-]*)?(?:\(port[0-9]+\))?"
-    r"|[0-9]+(?:/[0-9]+)+(?::[0-9]+)?",
+    r"[ -]?(?:[0-9][0-9/.:_s-]{0,64})?(?:\(port[0-9]{1,10}\))?"
+    r"|[0-9]{1,10}(?:/[0-9]{1,10}){1,8}(?::[0-9]{1,10})?",
     re.IGNORECASE,
 )
 _VENDOR_NAMES: Final = frozenset(
@@ -147,7 +147,7 @@ _MAC_TEXT = re.compile(r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}
 _MAC_DOTTED = re.compile(r"(?<![0-9A-Fa-f.])(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}(?![0-9A-Fa-f.])")
 _MAC_PLAIN = re.compile(r"(?<![0-9A-Za-z])(?=[0-9]*[A-Fa-f])(?=[A-Fa-f]*[0-9])[0-9A-Fa-f]{12}(?![0-9A-Za-z])")
 _IPV4 = re.compile(r"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])")
-_IPV6 = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]{2,}:[0-9A-Fa-f:.]*(?![0-9A-Fa-f:])")
+_IPV6 = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]{2}[0-9A-Fa-f]*+:[0-9A-Fa-f:.]*+")
 _VERSION = re.compile(r"version.{0,20}$", re.IGNORECASE)
 _MAX_MAJOR_VERSION: Final = 9
 _SERIAL = re.compile(r"(?i)\b(serial(?: ?(?:number|no\.?))?|s/n|sn)([ :#=]+)(\S+)")

@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from exporter.snmp.ber import Oid, format_oid
+from exporter.snmp.ber import Oid, decode_index, format_oid
 from exporter.snmp.message import Pdu
 
 MAX_RESPONSE_BYTES: Final = 1452
@@ -16,7 +16,15 @@ MAX_VARBINDS: Final = 128
 _RESPONSE_OVERHEAD: Final = 48  # bytes around the variable bindings, with room for a long community
 _ASSUMED_VARBIND_BYTES: Final = 32
 _CLEAN_POLLS: Final = 20
-_MAX_CACHED_INDEXES: Final = 50_000
+MAX_CACHED_INDEXES: Final = 50_000
+MAX_CACHED_INDEX_BYTES: Final = 64
+CACHED_INDEX_POLLS: Final = 500
+"""Indexes of rows that are kept decoded, the longest of them, and the exchanges after which they are dropped: an agent
+may invent new ones each time."""
+
+MAX_TEXT_BYTES: Final = 1024
+"""Bytes of a string that are kept. A DisplayString has at most 255 (RFC 2579)."""
+
 _MAX_TIMEOUTS: Final = 3
 
 
@@ -27,6 +35,7 @@ class Reason(enum.Enum):
     MALFORMED = "malformed"
     ROW_LIMIT = "row_limit"
     SIZE_LIMIT = "size_limit"
+    TEXT_LIMIT = "text_limit"
     ERROR_STATUS = "error_status"
     TOO_BIG = "too_big"
     NO_PROGRESS = "no_progress"
@@ -86,6 +95,20 @@ class AgentState:
     varbind_bytes: float = _ASSUMED_VARBIND_BYTES
     supports_getbulk: bool = True
     _clean_polls: int = 0
+    _exchanges: int = 0
+
+    def decoded_index(self, tail: bytes) -> Oid:
+        """Decode the tail of an identifier that is not in `indexes`, and keep it there unless it is very long.
+
+        Raises:
+            DecodeError: It is not valid.
+        """
+        index = decode_index(tail)
+        if len(tail) <= MAX_CACHED_INDEX_BYTES:
+            if len(self.indexes) >= MAX_CACHED_INDEXES:
+                self.indexes.clear()
+            self.indexes[tail] = index
+        return index
 
     def update(self, varbinds: int, *, shrunk: bool) -> None:
         """Store the request size of a poll that got responses.
@@ -93,7 +116,8 @@ class AgentState:
         A smaller size is kept. Since the cause may have been packet loss, twice the size is tried again after a number
         of polls without shrinking.
         """
-        if len(self.indexes) > _MAX_CACHED_INDEXES:  # an agent may invent new ones each time
+        self._exchanges += 1
+        if self._exchanges % CACHED_INDEX_POLLS == 0:
             self.indexes.clear()
         self._clean_polls = 0 if shrunk else self._clean_polls + 1
         self.varbinds = varbinds

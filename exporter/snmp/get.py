@@ -13,6 +13,7 @@ from exporter.snmp.ber import (
     encode_oid,
 )
 from exporter.snmp.exchange import (
+    MAX_TEXT_BYTES,
     AgentState,
     Pacing,
     Problem,
@@ -109,6 +110,10 @@ class Get:
             elif tag == MALFORMED:
                 self._problems.append(Problem(self._oids[slot], Reason.MALFORMED, "the value could not be decoded"))
             elif tag not in (NO_SUCH_OBJECT, NO_SUCH_INSTANCE):
+                if isinstance(value, bytes) and len(value) > MAX_TEXT_BYTES:
+                    detail = f"the text was cut off after {MAX_TEXT_BYTES} bytes"
+                    self._problems.append(Problem(self._oids[slot], Reason.TEXT_LIMIT, detail))
+                    value = value[:MAX_TEXT_BYTES]
                 self._values[self._oids[slot]] = Typed(tag, value)
 
     def _split(self, slots: list[int], reason: Reason, detail: str) -> None:

@@ -15,14 +15,16 @@ from exporter.snmp.ber import (
     MALFORMED,
     NO_SUCH_INSTANCE,
     NO_SUCH_OBJECT,
+    OCTET_STRING,
+    OPAQUE,
     Oid,
     Value,
-    decode_index,
     decode_oid,
     encode_oid,
     format_oid,
 )
 from exporter.snmp.exchange import (
+    MAX_TEXT_BYTES,
     AgentState,
     Pacing,
     Problem,
@@ -47,6 +49,7 @@ MAX_BYTES: Final = 16 * 2**20
 """Bytes of all responses to one walk, twice the size of that many rows of counters: strings could fill any memory."""
 
 _MAX_COLUMNS_TOGETHER: Final = 16
+_TEXTS: Final = frozenset((OCTET_STRING, OPAQUE))
 _EXCEPTIONS: Final = frozenset((NO_SUCH_OBJECT, NO_SUCH_INSTANCE, END_OF_MIB_VIEW))
 
 
@@ -60,6 +63,7 @@ class WalkColumn:
         tag: the type of the first row, None while there is none.
         other_tags: the types of rows that differ from the first one, such as a string among counters.
         malformed: rows that were skipped since they could not be decoded.
+        cut_off: rows whose text was longer than MAX_TEXT_BYTES, and is cut off there.
         complete: whether the walk reached the column's end. The agent may still have omitted rows.
     """
 
@@ -68,6 +72,7 @@ class WalkColumn:
     tag: int | None = None
     other_tags: dict[Oid, int] = field(default_factory=dict)
     malformed: int = 0
+    cut_off: int = 0
     complete: bool = False
 
 
@@ -184,6 +189,10 @@ class Walk:
             if column.malformed:
                 detail = f"{column.malformed} rows could not be decoded and were skipped"
                 self._problems.append(Problem(oid, Reason.MALFORMED, detail))
+            column.cut_off = _cut_off_texts(column)
+            if column.cut_off:
+                detail = f"{column.cut_off} texts were cut off after {MAX_TEXT_BYTES} bytes"
+                self._problems.append(Problem(oid, Reason.TEXT_LIMIT, detail))
         return WalkResult(columns, self._problems)
 
     def _distribute(self, cursors: list[_Cursor], varbinds: list[VarBind]) -> None:
@@ -218,7 +227,7 @@ class Walk:
             tail = oid[skip:]
             index = indexes.get(tail)
             if index is None:
-                index = indexes[tail] = decode_index(tail)
+                index = self._state.decoded_index(tail)
             # Numbers and not bytes are compared: base 128 sorts 16383 (ff 7f) after 16384 (81 80 00).
             if index <= last_index and (index in rows or not self._unordered):
                 self._stop(
@@ -281,6 +290,16 @@ class Walk:
     def _stop(self, cursor: _Cursor, reason: Reason, detail: str) -> None:
         cursor.done = True
         self._problems.append(Problem(cursor.column.oid, reason, detail))
+
+
+def _cut_off_texts(column: WalkColumn) -> int:
+    """Cut off the texts that are longer than MAX_TEXT_BYTES, and return their number."""
+    if column.tag not in _TEXTS and _TEXTS.isdisjoint(column.other_tags.values()):
+        return 0
+    texts = [(index, value) for index, value in column.rows.items() if isinstance(value, bytes)]
+    long = {index: value[:MAX_TEXT_BYTES] for index, value in texts if len(value) > MAX_TEXT_BYTES}
+    column.rows.update(long)
+    return len(long)
 
 
 def split_columns(columns: Sequence[Oid], walks: int) -> list[list[Oid]]:

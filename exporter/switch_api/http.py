@@ -29,6 +29,15 @@ CONNECT_SHARE = 0.8
 ends a handshake first, its socket stays open until Python collects garbage.
 """
 
+MAX_JSON_VALUES, MAX_JSON_CONTAINERS = 2**20, 2**17
+"""Commas, and objects and lists, of one response: decoding blocks this program, threads or not, for a tenth of a
+second with that many. All interfaces of the largest switch have a fifth of them."""
+
+MAX_ERROR_REPLY = 2**16
+"""Bytes that are read of a response without a result: a page of an error, a redirect."""
+
+MAX_SECRET_LENGTH = 4096
+
 MAX_INLINE_JSON_BYTES = 2**18
 """JSON of this size or more is decoded in a thread: it takes a millisecond or more."""
 
@@ -161,12 +170,17 @@ class HttpClient:
 
     def describe_body(self, response: httpx.Response, body: bytes) -> str:
         """Return a description of a response whose body is not the expected JSON."""
-        kind = "an HTML page" if body.lstrip()[:1] == b"<" else "a body other than JSON"
+        kind = "an HTML page" if body[:256].lstrip()[:1] == b"<" else "a body other than JSON"
+        if has_too_many_values(body):
+            kind = f"more than {MAX_JSON_VALUES} values, or {MAX_JSON_CONTAINERS} objects and lists,"
         return f"HTTP {response.status_code} with {kind} instead of a result: {self.redacted_excerpt(body)}"
 
     def redacted_excerpt(self, value: object, limit: int = 120) -> str:
         """Return the beginning of a value from the switch, with our secrets replaced by `***`."""
-        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        longest = limit + MAX_SECRET_LENGTH  # a secret may begin before the limit and end after it
+        if isinstance(value, bytes):
+            value = value[: longest * 4].decode(errors="replace")
+        text = str(value)[:longest]
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return excerpt(text, limit)
@@ -193,17 +207,26 @@ class HttpClient:
         body = bytearray()
         async for chunk in response.aiter_raw():
             body += chunk
+            if response.status_code != HTTPStatus.OK and len(body) >= MAX_ERROR_REPLY:
+                return bytes(body[:MAX_ERROR_REPLY])
             if len(body) > self._max_reply:
                 raise InvalidResponseError(f"{self.address}: response of more than {self._max_reply} bytes discarded")
         return bytes(body)
 
 
 def decode_json(body: bytes) -> object:
-    """Decode JSON; return `msgspec.UNSET` for anything else, which differs from `null`."""
+    """Decode JSON; return `msgspec.UNSET` for anything else, which differs from `null`, and for too many values."""
+    if len(body) > MAX_INLINE_JSON_BYTES and has_too_many_values(body):
+        return msgspec.UNSET
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return msgspec.UNSET
+
+
+def has_too_many_values(body: bytes) -> bool:
+    """Return whether JSON has more values than a switch has; those inside texts are counted too."""
+    return body.count(b",") > MAX_JSON_VALUES or body.count(b"[") + body.count(b"{") > MAX_JSON_CONTAINERS
 
 
 async def decode_json_async(body: bytes) -> object:
@@ -212,8 +235,8 @@ async def decode_json_async(body: bytes) -> object:
 
 
 def decode_json_object(body: bytes) -> dict[str, Any] | None:
-    """Decode a JSON object; return None for anything else."""
-    value = decode_json(body)
+    """Decode a small JSON object, such as an error or the result of a log-in; return None for anything else."""
+    value = decode_json(body) if len(body) <= MAX_INLINE_JSON_BYTES else None
     return value if isinstance(value, dict) else None
 
 

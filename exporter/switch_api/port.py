@@ -1,11 +1,18 @@
 """Results of parsers that are the same for all APIs: state and counters of a port, and values by port."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from exporter.switch_api.text_values import excerpt
+
 MAX_PORTS = 4096
-"""Ports of one response; several times those of the largest switch, with all its ports split."""
+"""Ports of one switch, however it is read; several times those of the largest one, with all its ports split."""
+
+MAX_NAME_LENGTH = 255
+"""Characters of the name of a port, as in ifName (RFC 2863, DisplayString)."""
+
+TOO_MANY = f"skipped, as there are more than {MAX_PORTS} ports"
 
 MAX_PROBLEMS = 100
 """Problems reported for one response."""
@@ -51,6 +58,25 @@ class PerPort(Generic[T]):
     ports: Mapping[str, T]
     problems: tuple[str, ...] = ()
     text: str = ""
+
+
+def admits(ports: Container[str], count: int, name: str, problems: list[str]) -> bool:
+    """Return whether a port is one of those that are read; why not is the first problem, or one of its own.
+
+    Args:
+        ports: Those read so far, and
+        count: their number.
+        name: The name of the port.
+        problems: What is reported.
+    """
+    if name in ports:
+        return True
+    if len(name) > MAX_NAME_LENGTH:
+        problems.append(f"{excerpt(name, 40)}: skipped, as the name is longer than {MAX_NAME_LENGTH} characters")
+        return False
+    if count >= MAX_PORTS and not (problems and problems[0].endswith(TOO_MANY)):
+        problems.insert(0, f"{name}: {TOO_MANY}")
+    return count < MAX_PORTS
 
 
 class ShapeError(ValueError):

@@ -207,6 +207,13 @@ async def test_a_closed_connection(server, client, sent):
     assert "request failed" in await failure(client.get("/"), errors.TransportError)
 
 
+async def test_only_the_beginning_of_an_error_is_read(server):
+    server.responses = [response(500, b"e" * 10**6)]
+    async with http.HttpClient(server.url, (SECRET,), timeout=5.0) as client:
+        answer, body = await client.get("/")
+    assert (answer.status_code, len(body)) == (500, 65_536)
+
+
 async def test_a_redirect_keeps_method_and_body(server, client):
     server.responses = [response(302, b"", "location: /there?x=1"), response(200, b"done")]
     assert (await client.post("/here", data={"f_password": "x"}))[1] == b"done"

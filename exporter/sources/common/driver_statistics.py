@@ -140,5 +140,10 @@ def _find_names(names: Sequence[str], indices: Mapping[str, int]) -> list[int]:
     """Return the indices of all names, or of every name that matches those with a queue's number; else none."""
     if not any("#" in name for name in names):
         return [indices[name] for name in names] if all(name in indices for name in names) else []
-    pattern = re.compile("|".join(r"\d+".join(map(re.escape, name.split("#"))) for name in names), re.ASCII)
+    pattern = queue_pattern(names)
     return [index for name, index in indices.items() if pattern.fullmatch(name)]
+
+
+def queue_pattern(names: Sequence[str]) -> re.Pattern[str]:
+    """Return the pattern of names with the number of a queue in place of each `#`."""
+    return re.compile("|".join(r"\d{1,5}".join(map(re.escape, name.split("#"))) for name in names), re.ASCII)

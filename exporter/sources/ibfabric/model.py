@@ -33,7 +33,7 @@ AGGREGATION_NODE = re.compile(r"aggregation node", re.IGNORECASE)
 MIN_LEAF_SHARE = 0.25
 """Share of a switch's links that lead to adapters from which on it is a leaf; a spine may have one or two of them."""
 
-_HOST_DESCRIPTION = re.compile(r"(\S+) ((?:mlx\d|hfi\d|qib|ib|rdma|roce|HCA-)\S*)")
+_HOST_DESCRIPTION = re.compile(r"(\S{1,64}) ((?:mlx\d|hfi\d|qib|ib|rdma|roce|HCA-)\S{0,64})")
 
 
 class LinkEnd(NamedTuple):

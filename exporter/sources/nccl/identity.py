@@ -40,10 +40,12 @@ _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 """Random suffix of pod names in Kubernetes, which has no vowels."""
 
 _PODS = (
-    re.compile(r"(.+)-(?:worker|master|chief|ps)-[0-9]{1,6}"),  # PyTorchJob, workers of an MPIJob
-    re.compile(rf"(.+)-launcher(?:-{_RANDOM})?"),  # MPIJob
-    re.compile(rf"(.+)-[0-9]{{1,6}}-[0-9]{{1,6}}(?:-{_RANDOM})?"),  # JobSet: its name and that of the replicated job
-    re.compile(rf"(.+)-[0-9]{{1,6}}(?:-{_RANDOM})?"),  # an indexed Job
+    re.compile(r"(.{1,253})-(?:worker|master|chief|ps)-[0-9]{1,6}"),  # PyTorchJob, workers of an MPIJob
+    re.compile(rf"(.{{1,253}})-launcher(?:-{_RANDOM})?"),  # MPIJob
+    re.compile(
+        rf"(.{{1,253}})-[0-9]{{1,6}}-[0-9]{{1,6}}(?:-{_RANDOM})?"
+    ),  # JobSet: its name and that of the replicated job
+    re.compile(rf"(.{{1,253}})-[0-9]{{1,6}}(?:-{_RANDOM})?"),  # an indexed Job
 )
 """Patterns of pod names, with the part that all pods of a job share. The host name of a pod of an indexed Job is its
 name without the random suffix."""

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from exporter.core.source import Failure
 from exporter.core.table import (
@@ -23,7 +23,7 @@ from exporter.core.table import (
     Value,
 )
 from exporter.core.vocabulary import RESETS
-from exporter.sources.switch.port_names import canonical
+from exporter.sources.switch.port_labels import PortLabels
 from exporter.switch_api.neighbour import LldpNeighbour
 
 
@@ -195,16 +195,45 @@ class Reader(Protocol):
         """Close the connection; bounded in time."""
 
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelledRows:
+    """The rows of a table with the labels of the ports.
+
+    Attributes:
+        switch: The label of the switch.
+        keys: The keys that they were made of.
+        labelled: Their keys.
+        places: Position of each in `keys`; None where all of them are there.
+        left_out: Ports above MAX_PORTS, whose rows are not there.
+    """
+
+    switch: str
+    keys: Sequence[LabelValues]
+    labelled: Sequence[LabelValues]
+    places: Sequence[int] | None
+    left_out: int
+
+    def pick(self, values: Sequence[T]) -> Sequence[T]:
+        """Return the values of these rows."""
+        return values if self.places is None else [values[place] for place in self.places]
+
+
 @dataclass(slots=True)
 class ReadingMerger:
     """Merges the readings of one switch by several protocols, from poll to poll."""
 
     _owners: dict[tuple[str, tuple[str, ...], str], str] = field(default_factory=dict)
     _keepers: dict[tuple[str, Schema], RowKeeper] = field(default_factory=dict)
-    _keys: dict[tuple[str, Schema], tuple[str, Sequence[LabelValues], Sequence[LabelValues]]] = field(
-        default_factory=dict
-    )
-    _names: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _keys: dict[tuple[str, Schema], _LabelledRows] = field(default_factory=dict)
+    _labels: PortLabels = field(default_factory=PortLabels)
+
+    @property
+    def ports_left_out(self) -> int:
+        """Number of ports above MAX_PORTS that are in no table."""
+        return max((rows.left_out for rows in self._keys.values()), default=0)
 
     def tables(self, switch: str, readings: Mapping[str, SwitchReading]) -> list[Table]:
         """Return the tables of a switch.
@@ -227,28 +256,42 @@ class ReadingMerger:
     def _owns(self, owner: str, schema: Schema, ending: str) -> bool:
         return self._owners.setdefault((schema.prefix, schema.labels, ending), owner) == owner
 
-    def _with_port_labels(self, protocol: str, keys: Sequence[LabelValues]) -> Sequence[LabelValues]:
-        """Return keys with the port names of the protocol that named them first: one port has one label."""
-        renamed: list[LabelValues] = []
-        for port, *rest in keys:
-            first, label = self._names.setdefault(canonical(port), (protocol, port))
-            renamed.append((port if first == protocol else label, *rest))
-        return renamed if len(set(renamed)) == len(renamed) else keys  # if two become equal, they are different ports
+    def _rows(self, switch: str, owner: str, part: PartialTable) -> _LabelledRows:
+        """Return the keys of a table with the labels of the ports; they are made again only for other rows."""
+        cache_key = (owner, part.schema)
+        cached = self._keys.get(cache_key)
+        if cached is not None and cached.switch == switch and cached.keys is part.keys:
+            return cached
+        ports = dict.fromkeys(key[0] for key in part.keys)
+        name = f"{owner} {part.schema.prefix} {' '.join(part.schema.labels)}"
+        labels = self._labels.assign(name, owner.partition(" ")[0], ports, part.time)
+        places = [place for place, key in enumerate(part.keys) if labels[key[0]] is not None]
+        own = [(switch, *part.keys[place]) for place in places]
+        renamed = [(switch, labels[port] or "", *rest) for _, port, *rest in own]
+        if len(set(renamed)) < len(renamed):  # if two become equal, they are different ports
+            renamed = own
+        left_out = sum(label is None for label in labels.values())
+        self._keys[cache_key] = _LabelledRows(switch, part.keys, renamed, places if left_out else None, left_out)
+        return self._keys[cache_key]
 
     def _table(self, switch: str, owner: str, part: PartialTable, columns: Mapping[str, Column]) -> Table:
         # `exporter.meaning.ports.rates` adds `resets_total` to tables that declare it: only one table of each port may.
         first = self._owns(owner, part.schema, RESETS)
         schema = part.schema if first else _without_resets(part.schema)
-        cache_key = (owner, part.schema)
-        cached = self._keys.get(cache_key)
-        if cached is None or cached[0] != switch or cached[1] is not part.keys:
-            renamed = self._with_port_labels(owner.partition(" ")[0], part.keys)
-            cached = self._keys[cache_key] = (switch, part.keys, [(switch, *key) for key in renamed])
-        keeper = self._keepers.get(cache_key)
+        rows = self._rows(switch, owner, part)
+        keeper = self._keepers.get((owner, part.schema))
         if keeper is None:
-            keeper = self._keepers[cache_key] = RowKeeper(schema.labels)
+            keeper = self._keepers[owner, part.schema] = RowKeeper(schema.labels)
         return Table(
-            schema, keeper.rows(cached[2]), columns, part.time, epochs=part.epochs, times=part.times, part=owner
+            schema,
+            keeper.rows(rows.labelled),
+            {ending: column._replace(values=rows.pick(column.values)) for ending, column in columns.items()}
+            if rows.left_out
+            else columns,
+            part.time,
+            epochs=part.epochs and rows.pick(part.epochs),
+            times=part.times and rows.pick(part.times),
+            part=owner,
         )
 
 

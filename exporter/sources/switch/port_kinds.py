@@ -8,9 +8,10 @@ specific evidence comes first, and ifType 6 alone last.
 
 import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from types import MappingProxyType
 
 
@@ -46,7 +47,7 @@ class Evidence:
     is_aggregator: bool = False
     lower_layers: int = 0
     connector: bool | None = None
-    port_names: Sequence[str] = ()
+    port_names: tuple[str, ...] = ()
 
 
 NO_EVIDENCE = Evidence()
@@ -162,6 +163,7 @@ _PHYSICAL = re.compile(
 """Names, in lower case, of ports: an Ethernet word and a number, or numbers of slot and port alone."""
 
 
+@lru_cache(maxsize=8192)
 def kind_of(name: str, if_type: str = "", evidence: Evidence = NO_EVIDENCE) -> PortKind:
     """Return what a row of an interface table is.
 
@@ -169,6 +171,8 @@ def kind_of(name: str, if_type: str = "", evidence: Evidence = NO_EVIDENCE) -> P
         name: Its name, as the switch spells it.
         if_type: The number of its ifType (IANAifType-MIB), or the word that an API has for it; empty if not known.
         evidence: What else is known of the row.
+
+    Results are stored: readers by API ask for each port at each poll, and the patterns of all makers take 50 µs.
     """
     bare, lowered = name.strip(), name.strip().lower()
     whole = _whole_of_unit(bare, if_type)

@@ -43,15 +43,21 @@ _WORDS = MappingProxyType(
 )
 """Abbreviations and synonyms to the canonical word."""
 
-_NAME = re.compile(r"\s*([A-Za-z-]*?)[\s-]?([0-9].*?)\s*", re.DOTALL)
-_COMMENT = re.compile(r"\s*\([^()]*\)\s*$")
+_NAME = re.compile(r"([A-Za-z-]{0,63}?)[\s-]?([0-9].*)", re.DOTALL)
+"""A word and what begins with a number. The longest word has 29 letters; bounded, since names are of others."""
 
 
 def canonical(name: str) -> str:
     """Return the canonical name of a port: for comparison only, never as a label."""
-    bare = _COMMENT.sub("", name)
+    bare = _without_comment(name.strip())
     found = _NAME.fullmatch(bare)
     if found is None:
-        return bare.strip().lower()
+        return bare.lower()
     word = found[1].lower()
     return f"{_WORDS.get(word, word)}{found[2].lower()}"
+
+
+def _without_comment(name: str) -> str:
+    """Return a name without the text in parentheses at its end."""
+    bare, opening, comment = name.rpartition("(")
+    return bare.rstrip() if opening and comment.endswith(")") and ")" not in comment[:-1] else name

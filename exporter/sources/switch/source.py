@@ -50,6 +50,7 @@ from exporter.sources.switch.targets import (
     load_target_files,
     resolve_targets,
 )
+from exporter.switch_api.port import MAX_PORTS
 
 if TYPE_CHECKING:
     from exporter.sources.switch.readers.snmp.profile import Profiles
@@ -127,6 +128,10 @@ class SwitchSource:
         self.label = self._registry.claim_label(self.target, self._system_name)
         neighbours = next((one.neighbours for one in readings.values() if one.neighbours is not None), None)
         tables = self._merger.tables(self.label, readings)
+        if left_out := self._merger.ports_left_out:
+            detail = f"{self.target}: more than {MAX_PORTS} ports; {left_out} are left out"
+            failures.append(Failure("ports", "too_many", detail))
+        await self._registry.shared.fair_lock.yield_to_loop()
         tables = self._placement.tables(self.label, tables, neighbours, device.chassis, monotonic())
         families = best_by_family(chain.from_iterable(one.families.items() for one in readings.values()))
         tables += self._device_tables(device, families)

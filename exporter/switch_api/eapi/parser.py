@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from exporter.switch_api.neighbour import LldpNeighbour
-from exporter.switch_api.port import MAX_PORTS, MAX_PROBLEMS, PerPort, PortState, ShapeError
+from exporter.switch_api.port import MAX_PROBLEMS, PerPort, PortState, ShapeError, admits
 from exporter.switch_api.text_values import (
     excerpt,
     json_counter,
@@ -176,14 +176,15 @@ def parse_drops_text(data: object) -> PerPort[int]:
     """
     text = _member(data, "output")
     ports: dict[str, int] = {}
+    problems: list[str] = []
     for line in text.splitlines() if isinstance(text, str) else ():
         found = _DROPS_LINE.fullmatch(line.strip())
-        if found and len(ports) < MAX_PORTS:
+        if found and admits(ports, len(ports), _LONG_NAMES[found[1]] + found[2], problems):
             _, unicast, multicast = (int(number) for number in found[3].split())
             ports[_LONG_NAMES[found[1]] + found[2]] = unicast + multicast
     if not ports:
         raise ShapeError(f"no line of a port in {excerpt(text)}")
-    return PerPort(ports)
+    return PerPort(ports, tuple(problems[:MAX_PROBLEMS]))
 
 
 def parse_neighbours(data: object) -> list[LldpNeighbour]:
@@ -319,7 +320,9 @@ def _port_entries(data: object, container: str, problems: list[str]) -> Iterator
     entries = _member(data, container)
     if not isinstance(entries, dict):
         raise ShapeError(f"no {container} in {excerpt(data)}")
-    for name, entry in list(entries.items())[:MAX_PORTS]:
+    for count, (name, entry) in enumerate(entries.items()):
+        if not admits((), count, str(name), problems):
+            continue
         if isinstance(entry, dict):
             yield str(name), entry
         else:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from exporter.switch_api.neighbour import LldpNeighbour
-from exporter.switch_api.port import MAX_PORTS, MAX_PROBLEMS, PerPort, ShapeError
+from exporter.switch_api.port import MAX_PROBLEMS, PerPort, ShapeError, admits
 from exporter.switch_api.text_values import (
     MAX_COUNTER,
     excerpt,
@@ -104,8 +104,7 @@ def parse_interfaces(data: object) -> PerPort[NvueInterface]:
     for name, entry in interfaces.items():
         if not _PORT.fullmatch(name):
             continue
-        if len(ports) >= MAX_PORTS:
-            problems.append(f"{name}: skipped, as there are more than {MAX_PORTS} ports")
+        if not admits(ports, len(ports), name, problems):
             break
         if isinstance(entry, dict):
             ports[name] = _parse_interface(name, entry, problems)

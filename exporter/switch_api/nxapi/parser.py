@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from exporter.switch_api.neighbour import LldpNeighbour
-from exporter.switch_api.port import MAX_PORTS, MAX_PROBLEMS, PerPort, PortState, ShapeError
+from exporter.switch_api.port import MAX_PROBLEMS, PerPort, PortState, ShapeError, admits
 from exporter.switch_api.text_values import (
     excerpt,
     json_counter,
@@ -94,7 +94,7 @@ def parse_interfaces(body: object) -> PerPort[PortState]:
     for row in _rows(body, "TABLE_interface", "ROW_interface"):
         name = json_text(row.get("interface"))
         kind = next((number for prefix, number in TYPES.items() if name.lower().startswith(prefix)), None)
-        if kind is None or len(ports) >= MAX_PORTS:
+        if kind is None or not admits(ports, len(ports), name, problems):
             continue
         port = ports[name] = PortState()
         for key, ending in COUNTERS.items():
@@ -119,12 +119,13 @@ def parse_pfc(body: object) -> PerPort[tuple[int | None, int | None]]:
         ShapeError: the data is of another structure.
     """
     ports: dict[str, tuple[int | None, int | None]] = {}
+    problems: list[str] = []
     for module in _rows(body, "TABLE_module", "ROW_module"):
         for row in _rows(module, "TABLE_pfc_interface", "ROW_pfc_interface"):
             name = json_text(row.get("if_name_str"))
-            if name:
+            if name and admits(ports, len(ports), name, problems):
                 ports[name] = (json_counter(row.get("rx-stats")), json_counter(row.get("tx-stats")))
-    return PerPort(ports)
+    return PerPort(ports, tuple(problems[:MAX_PROBLEMS]))
 
 
 def parse_neighbours(body: object) -> list[LldpNeighbour]:

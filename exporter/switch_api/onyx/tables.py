@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from exporter.switch_api.port import MAX_PORTS, MAX_PROBLEMS, PerPort, ShapeError
+from exporter.switch_api.port import MAX_PROBLEMS, PerPort, ShapeError, admits
 from exporter.switch_api.text_values import excerpt, strip_placeholder
 
 SWITCH = ""
@@ -125,8 +125,7 @@ class _Rows:
                 self.add_problem(f"the switch reports an exception: {excerpt(text)}")
 
     def _add_row(self, name: str, prefix: str, value: object) -> None:
-        if name not in self.ports and len(self.ports) >= MAX_PORTS:
-            self.add_problem(f"{name}: skipped, as there are more than {MAX_PORTS} ports")
+        if not admits(self.ports, len(self.ports), name, self.problems):
             return
         row = self.ports.setdefault(name, {})
         try:

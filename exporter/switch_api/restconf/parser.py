@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from exporter.switch_api.neighbour import LldpNeighbour
-from exporter.switch_api.port import MAX_PORTS, MAX_PROBLEMS, PerPort, PortState, ShapeError
+from exporter.switch_api.port import MAX_PROBLEMS, PerPort, PortState, ShapeError, admits
 from exporter.switch_api.text_values import (
     excerpt,
     json_counter,
@@ -80,7 +80,7 @@ def parse_interfaces(data: object) -> PerPort[PortState]:
         name = json_text(_at(entry, "name"))
         if not name:
             problems.append(f"an interface without a name: {excerpt(entry)}")
-        elif len(ports) < MAX_PORTS:
+        elif admits(ports, len(ports), name, problems):
             ports[name] = _parse_interface(name, entry, problems)
     return PerPort(ports, tuple(problems[:MAX_PROBLEMS]))
 

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from exporter.core.source import Failure, SourceError
+from exporter.sources.switch.in_thread import in_thread
 from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.options import Login, Target
 from exporter.sources.switch.readers.api_reader import ApiReader, SwitchClient
@@ -72,10 +73,7 @@ class CommandReader(ApiReader[Client], ABC):
             await self._read_additional(client, now)
         except SwitchApiError as error:
             raise await self._failed(error) from None
-        if is_slow_due:
-            self._update_facts(results)
-            self._slow_at = now
-        parts = self._parts(results, now)
+        parts = await in_thread(self._digest, results, now, is_slow_due)
         uptime = self._device.uptime
         device = replace(self._device, uptime=None if uptime is None else uptime + now - self._slow_at)
         return SwitchReading(device, parts, self._families(parts), self._neighbours, self._failures)
@@ -83,6 +81,13 @@ class CommandReader(ApiReader[Client], ABC):
     def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # one command has the neighbours of all ports
         """Read the neighbours again at the next poll."""
         self._slow_at = float("-inf")
+
+    def _digest(self, results: Mapping[str, object], now: float, is_slow_due: bool) -> list[PartialTable]:
+        """Parse all results, which may be megabytes, and return the rows."""
+        if is_slow_due:
+            self._update_facts(results)
+            self._slow_at = now
+        return self._parts(results, now)
 
     @abstractmethod
     def _commands(self, is_slow_due: bool) -> Sequence[str]:

@@ -3,6 +3,7 @@
 The OpenConfig models have no PFC, ECN or queue counters: SNMP or the databases of such a switch have them.
 """
 
+import asyncio
 from time import monotonic
 
 from exporter.core.source import Failure, SourceError
@@ -66,7 +67,7 @@ class RestconfReader(ApiReader[RestconfClient]):
         failures: list[Failure] = []
         now = monotonic()
         try:
-            interfaces = parse_interfaces(await client.get(INTERFACES))
+            interfaces = await asyncio.to_thread(parse_interfaces, await client.get(INTERFACES))
             if now - self._slow_at >= SLOW_INTERVAL_SECONDS:
                 await self._update_facts(client, failures)
                 self._slow_at = now
@@ -104,7 +105,7 @@ class RestconfReader(ApiReader[RestconfClient]):
         if not self._target.lldp:
             return
         try:
-            neighbours = parse_neighbours(await client.get(NEIGHBOURS))
+            neighbours = await asyncio.to_thread(parse_neighbours, await client.get(NEIGHBOURS))
         except UnsupportedError:
             self._neighbours, self._lldp_support = None, Support.UNSUPPORTED
         except (CommandError, InvalidResponseError, ShapeError) as error:

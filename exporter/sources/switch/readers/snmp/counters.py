@@ -152,9 +152,10 @@ class SnmpCounters:
         for column, cells in found.items():
             self._cells[column] = {**self._cells[column], **cells}
 
-    def interface_indexes(self) -> set[Oid]:
-        """Return the interface indexes that the walk found in IF-MIB."""
-        return set().union(*(cells for oid, cells in self._cells.items() if oid[:-1] in (IF, IFX)))
+    def unlisted_indexes(self, inventory: Inventory) -> frozenset[Oid]:
+        """Return the interfaces that the walk found in IF-MIB and that are not in the inventory."""
+        found = frozenset().union(*(cells for oid, cells in self._cells.items() if oid[:-1] in (IF, IFX)))
+        return found - inventory.ports.keys() - inventory.excluded
 
     def octets(self) -> dict[Hashable, int]:
         """Return the counters of octets, by column and interface."""

@@ -4,15 +4,19 @@ The label of a port is its ifName, since ifIndex may change at a restart, and if
 that a walk of these columns lists are exported.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from types import MappingProxyType
 
 from exporter.core.source import Failure, SourceError
 from exporter.snmp.ber import Oid
 from exporter.snmp.ber import Value as SnmpValue
 from exporter.snmp.client import SnmpClient
+from exporter.snmp.walk import WalkResult
 from exporter.sources.switch.metrics import KIND
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_kinds import Evidence, PortKind, port_info
@@ -23,6 +27,7 @@ from exporter.sources.switch.readers.snmp.text import (
     number_of,
     text_of,
 )
+from exporter.switch_api.port import MAX_PORTS
 
 IF = (1, 3, 6, 1, 2, 1, 2, 2, 1)
 IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
@@ -41,6 +46,12 @@ ETHERNET = frozenset({6, 62, 69, 117})
 _ACTIVE = 1
 _TRUTH = MappingProxyType({1: True, 2: False})
 
+MAX_MISSED_READINGS = 3
+"""Readings in a row with failures for which the texts of an interface that they do not list are kept."""
+
+MAX_INLINE_ROWS = 4000
+"""Rows above which an inventory is made in a thread, since that takes ten milliseconds and more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
@@ -55,6 +66,7 @@ class Inventory:
         by_name: Canonical ifName and ifDescr to the index; without names that two interfaces share.
         by_name_or_alias: The same with ifAlias, which is free text.
         texts: The columns as read, for a later reading in which some fail.
+        ages: Readings since each interface was last in one of the columns.
     """
 
     ports: Mapping[Oid, str]
@@ -65,6 +77,7 @@ class Inventory:
     by_name: Mapping[str, Oid]
     by_name_or_alias: Mapping[str, Oid]
     texts: Mapping[Oid, Mapping[Oid, SnmpValue]]
+    ages: Mapping[Oid, int]
 
 
 async def read_inventory(
@@ -85,19 +98,43 @@ async def read_inventory(
     result = await client.walk(COLUMNS)
     if result.empty:
         raise SourceError("empty", f"{client.address}: responds, but returns no interfaces; check its SNMP view")
+    rows = sum(len(column.rows) for column in result.columns.values())
+    build = partial(_build, target, result, known, port_names)
+    inventory, left_out = build() if rows <= MAX_INLINE_ROWS else await asyncio.to_thread(build)
+    failures = failures_of(result)
+    if left_out:
+        detail = f"{target.name}: more than {MAX_PORTS} interfaces; {left_out} are left out"
+        failures.append(Failure("interfaces", "too_many", detail))
+    return inventory, failures
+
+
+def _build(
+    target: Target, result: WalkResult, known: Inventory | None, port_names: Sequence[str]
+) -> tuple[Inventory, int]:
+    """Return the inventory, and the number of interfaces above MAX_PORTS, which are not exported."""
     texts: dict[Oid, Mapping[Oid, SnmpValue]] = {oid: column.rows for oid, column in result.columns.items()}
+    ages: dict[Oid, int] = dict.fromkeys(set().union(*texts.values()), 0)
     if known is not None:
-        texts |= {one.oid: {**known.texts[one.oid], **texts[one.oid]} for one in result.problems}
-    return _build(target, texts, port_names), failures_of(result)
-
-
-def _build(target: Target, texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_names: Sequence[str]) -> Inventory:
+        kept = {
+            index: age + 1
+            for index, age in known.ages.items()
+            if index not in ages and age < MAX_MISSED_READINGS and result.problems
+        }
+        ages |= dict(islice(kept.items(), MAX_PORTS))
+        for problem in result.problems:
+            old = {index: value for index, value in known.texts[problem.oid].items() if index in ages}
+            texts[problem.oid] = {**old, **texts[problem.oid]}
     names, descriptions, types, aliases = (texts[oid] for oid in COLUMNS[:4])
     found: dict[Oid, str] = {}
     for index in sorted({*names, *descriptions}):
         found[index] = text_of(names.get(index)) or text_of(descriptions.get(index)) or dotted(index)
     ports = unique_labels(found)
-    exported = {index: port for index, port in ports.items() if target.matches(port)}
+    matching = [index for index, port in ports.items() if target.matches(port)]
+    if len(matching) > MAX_PORTS:  # those that are not ports are left out first
+        physical = {index for index in matching if number_of(types.get(index)) in ETHERNET}
+        matching = sorted(sorted(matching, key=lambda index: index not in physical)[:MAX_PORTS])
+    exported = {index: ports[index] for index in matching}
+    left_out = sum(map(target.matches, ports.values())) - len(exported)
     evidence = _evidence(texts, port_names)
     facts = {
         index: port_info(
@@ -117,7 +154,7 @@ def _build(target: Target, texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_na
         if kind in (PortKind.PHYSICAL, PortKind.MANAGEMENT) and number_of(types.get(index)) in ETHERNET
     )
     bundles = {index for index, kind in kinds.items() if kind == PortKind.AGGREGATE}
-    return Inventory(
+    inventory = Inventory(
         exported,
         facts,
         frozenset(ports.keys() - exported.keys()),
@@ -126,7 +163,9 @@ def _build(target: Target, texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_na
         index_by_name(names, descriptions),
         index_by_name(names, descriptions, aliases),
         texts,
+        ages,
     )
+    return inventory, left_out
 
 
 def _evidence(texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_names: Sequence[str]) -> Callable[[Oid], Evidence]:
@@ -146,7 +185,7 @@ def _evidence(texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_names: Sequence
         index in aggregators,
         lower[index],
         _TRUTH.get(number_of(texts[IF_CONNECTOR].get(index)) or 0),
-        port_names,
+        tuple(port_names),
     )
 
 

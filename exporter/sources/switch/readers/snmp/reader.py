@@ -17,8 +17,10 @@ from exporter.core.source import Failure, SourceError
 from exporter.snmp.ber import Oid
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpAuthenticationError, SnmpError, SnmpTimeout
+from exporter.snmp.exchange import Reason
 from exporter.snmp.get import GetResult
 from exporter.sources.switch.credentials import read_credentials
+from exporter.sources.switch.in_thread import in_thread
 from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.readers.snmp.counters import SnmpCounters, Times
@@ -51,6 +53,9 @@ ALL = (UPTIME, NAME, DESCRIPTION, OBJECT_ID)
 
 MAX_ROWS = 50_000
 """Rows of a column: SONiC has all counters of queues in one column, 160 for each port."""
+
+MAX_INLINE_ROWS = 20_000
+"""Rows of all columns above which a poll is worked in a thread. A switch of 128 ports has half as many."""
 
 DEADLINE_RATIO = 0.9
 """Share of the interval after which an exchange times out, so that its failure is reported before the next poll."""
@@ -201,7 +206,7 @@ class SnmpReader:
         Raises:
             ConfigError: The profile that the configuration names does not exist.
         """
-        failed = {one.oid for one in system.problems}
+        failed = {one.oid for one in system.problems if one.reason is not Reason.TEXT_LIMIT}
         texts = {oid: text_of(value_of(system.values, oid)) for oid in (NAME, DESCRIPTION, OBJECT_ID)}
         read = {oid: text for oid, text in texts.items() if oid not in failed}
         known = self._device
@@ -262,13 +267,15 @@ class SnmpReader:
         failures += failures_of(result)
         if result.empty:
             raise SourceError("empty", f"{client.address}: responds, but returns no counters; check its SNMP view")
-        await self._get_missing(client, counters.add_walk(result, inventory, now), failures)
-        failures += counters.missing_rows(inventory)
-        unlisted = frozenset(counters.interface_indexes() - inventory.ports.keys() - inventory.excluded)
+        is_large = sum(len(column.rows) for column in result.columns.values()) > MAX_INLINE_ROWS
+        run = in_thread if is_large else _at_once
+        await self._get_missing(client, await run(counters.add_walk, result, inventory, now), failures)
+        failures += await run(counters.missing_rows, inventory)
+        unlisted = await run(counters.unlisted_indexes, inventory)
         if unlisted - self._unlisted:
             self._inventory_time = float("-inf")  # there is an interface that is not in the inventory
         self._unlisted = unlisted
-        return counters.parts(inventory, self._times(uptime, now), self._restarts)
+        return await run(lambda: counters.parts(inventory, self._times(uptime, now), self._restarts))
 
     async def _get_missing(self, client: SnmpClient, missing: Sequence[Oid], failures: list[Failure]) -> None:
         """Read the instances that the walk omitted; what fails now is read again at the next poll."""
@@ -329,6 +336,11 @@ class SnmpReader:
         if self._target.optics:
             families[Family.OPTICS] = self._optics.support or Support.UNSUPPORTED
             parts += self._optics.result or ()
+
+
+async def _at_once(call: Callable[..., Result], *args: object) -> Result:
+    """Run a short call."""
+    return call(*args)
 
 
 class _CachedRead(Generic[Result]):

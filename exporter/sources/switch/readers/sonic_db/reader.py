@@ -6,6 +6,7 @@ which the switch itself resets once a minute.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from time import monotonic
 from types import MappingProxyType
 
@@ -18,6 +19,7 @@ from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.sonic_db.rows import PRIORITY_ENDINGS, SonicRows
 from exporter.switch_api.errors import SwitchApiError
 from exporter.switch_api.neighbour import LldpNeighbour
+from exporter.switch_api.port import MAX_PORTS, TOO_MANY
 from exporter.switch_api.sonic_db import parser
 from exporter.switch_api.sonic_db.client import (
     APPL_DB,
@@ -187,6 +189,13 @@ class RedisReader:
             text = f"redis at {self._address}: COUNTERS_PORT_NAME_MAP has no port; is this SONiC's, and ready?"
             raise SourceError("empty", text)
         selected = {key: oid for key, oid in names.oids.items() if self._target.matches(key[0])}
+        if len(selected) > MAX_PORTS:
+            self._add_failure(
+                "COUNTERS_PORT_NAME_MAP",
+                "too_many",
+                f"{self._target.name}: {len(selected) - MAX_PORTS} ports {TOO_MANY}",
+            )
+            selected = dict(islice(selected.items(), MAX_PORTS))
         self._ports = NameMap(selected, names.problems)
         self._queues = self._of_selected_ports(await self._read_names(client, "COUNTERS_QUEUE_NAME_MAP"))
         self._groups = self._of_selected_ports(await self._read_names(client, "COUNTERS_PG_NAME_MAP"))
