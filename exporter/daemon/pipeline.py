@@ -14,10 +14,11 @@ from exporter.meaning.ports import (
     links,
     oversubscription,
     rates,
+    speeds,
 )
 from exporter.meaning.training import jobs
 
-MEANINGS = (rates, burst_shares, congestion_ratios, links, imbalance, oversubscription, jobs, expectations)
+MEANINGS = (speeds, rates, burst_shares, congestion_ratios, links, imbalance, oversubscription, jobs, expectations)
 """The modules of all steps."""
 
 
@@ -45,6 +46,7 @@ def steps(expected: Expectation, own: SourceSteps, verdicts: Step | None = None)
     """
     pipeline: list[Step] = [
         *own.first,
+        speeds.step,
         rates.step,
         burst_shares.step,
         congestion_ratios.step,

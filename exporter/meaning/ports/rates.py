@@ -151,12 +151,27 @@ def _advance_all(
 def _rates(table: Table, column: Column, deltas: Deltas) -> list[float | None]:
     """Divide deltas by the seconds that they took."""
     scale = column.factor / column.divisor
-    limits = counters.limits(table, column.metric.ending, MAX_SPEED)
+    limits = _highest_rates(table, column.metric.ending)
     return [
         None
-        if pair is None or pair[1] <= 0 or (limit is not None and pair[0] * scale > MAX_EXCESS * limit * pair[1])
+        if pair is None or pair[1] <= 0 or (limit is not None and pair[0] * scale > limit * pair[1])
         else pair[0] * scale / pair[1]
         for pair, limit in zip(deltas, limits, strict=True)
+    ]
+
+
+def _highest_rates(table: Table, ending: str) -> Sequence[float | None]:
+    """Return for each row the increase per second above which a delta is an error of the device.
+
+    That of a row whose stated speed is not believed is what is possible at all: there is no speed to be wrong by some
+    factor.
+    """
+    limits = [limit and MAX_EXCESS * limit for limit in counters.limits(table, ending, MAX_SPEED)]
+    if table.ceilings is None or ending.endswith("_seconds_total"):
+        return limits
+    share = 1 if ending.endswith("_bytes_total") else counters.SMALLEST_PACKET
+    return [
+        limit if ceiling is None else ceiling / share for limit, ceiling in zip(limits, table.ceilings, strict=True)
     ]
 
 

@@ -3,7 +3,7 @@
 Ports of one group are compared with each other by `exporter.meaning`, which knows nothing of fabrics.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from exporter.core.table import (
@@ -17,7 +17,7 @@ from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.registry import SwitchRegistry
-from exporter.sources.switch.topology import Topology
+from exporter.sources.switch.topology import Topology, is_management, is_physical
 from exporter.switch_api.neighbour import LldpNeighbour
 
 GROUP = "group_info"
@@ -41,11 +41,13 @@ class SwitchPlacement:
         self._links: Sequence[PortLink] = ()
         self._links_key: tuple[Sequence[LldpNeighbour], int] | None = None
         self._names: Sequence[str] = ()
+        self._types: Mapping[str, str] = {}
+        self._members: Mapping[str, int | None] = {}
 
     def tables(
         self, label: str, tables: Sequence[Table], neighbours: Sequence[LldpNeighbour] | None, chassis: str, time: float
     ) -> list[Table]:
-        """Return the tables of a switch with the groups of its ports, and the table of its links.
+        """Return the tables of a switch with groups and members of its ports, and the table of its links.
 
         Args:
             label: The label of the switch.
@@ -61,8 +63,12 @@ class SwitchPlacement:
             self._topology.update(self._resolve_links(neighbours), link_up)
         self.role = self._topology.role()
         self._registry.update(self._target, role=self.role)
-        groups = self._groups(ports, link_up)
-        placed = [_with_groups(table, groups) if _has_ports(table.schema) else table for table in tables]
+        types = _if_types(ports, link_up)
+        groups = self._groups(types)
+        if types != self._types:
+            self._types = types
+            self._members = {name: 1 if _is_one_link(name, if_type) else None for name, if_type in types.items()}
+        placed = [_with_groups(table, groups, self._members) if _has_ports(table.schema) else table for table in tables]
         if neighbours:
             placed.append(self._table.make(self._links, time, switch=label))
         return placed
@@ -85,17 +91,19 @@ class SwitchPlacement:
             self._links_key = key
         return self._links
 
-    def _groups(self, ports: Sequence[Table], names: Mapping[str, object]) -> Mapping[str, str]:
+    def _groups(self, types: Mapping[str, str]) -> Mapping[str, str]:
         """Return the group of each port that has one."""
-        infos = _cells(ports, "info")
         groups: dict[str, str] = {}
-        for name in names:
-            info = infos.get(name)
-            if_type = str(info[_IF_TYPE]) if isinstance(info, tuple) else ""
+        for name, if_type in types.items():
             group = self._topology.group(name, if_type, self.role)
             if group is not None:
                 groups[name] = group
         return groups
+
+
+def _is_one_link(name: str, if_type: str) -> bool:
+    """Return whether an interface is one link; bundles, and what runs over several ports, have unknown members."""
+    return is_physical(name, if_type) or is_management(name)
 
 
 def _has_ports(schema: Schema) -> bool:
@@ -113,6 +121,12 @@ def _cells(tables: Sequence[Table], ending: str) -> dict[str, Value | None]:
     return found
 
 
+def _if_types(tables: Sequence[Table], names: Iterable[str]) -> dict[str, str]:
+    """Return the ifType of each port, empty where it is not known."""
+    infos = _cells(tables, "info")
+    return {name: str(info[_IF_TYPE]) if isinstance(info := infos.get(name), tuple) else "" for name in names}
+
+
 def _by_canonical_name(names: Sequence[str]) -> dict[str, str]:
     """Return the port labels by canonical name, without names that two ports share."""
     found: dict[str, str] = {}
@@ -124,10 +138,10 @@ def _by_canonical_name(names: Sequence[str]) -> dict[str, str]:
     return {name: port for name, port in found.items() if name not in ambiguous}
 
 
-def _with_groups(table: Table, groups: Mapping[str, str]) -> Table:
-    """Return a table of ports with their groups; the one with the link state exports them as `group_info` too."""
+def _with_groups(table: Table, groups: Mapping[str, str], members: Mapping[str, int | None]) -> Table:
+    """Return a table of ports with groups and members; the one with the link state exports `group_info` too."""
     kinds = [groups.get(port) for _, port in table.rows.keys]
-    grouped = replace(table, kinds=kinds)
+    grouped = replace(table, kinds=kinds, members=[members.get(port) for _, port in table.rows.keys])
     if table.values("link_up") is None or not groups:
         return grouped
     infos = [None if kind is None else (kind,) for kind in kinds]

@@ -50,6 +50,7 @@ from exporter.sources.switch.targets import (
     load_target_files,
     resolve_targets,
 )
+from exporter.sources.switch.uncounted import UncountedPorts
 
 if TYPE_CHECKING:
     from exporter.sources.switch.readers.snmp.profile import Profiles
@@ -104,6 +105,7 @@ class SwitchSource:
         self._family_rows = RowKeeper(FAMILIES.labels)
         self._system_name = ""
         self._placement = SwitchPlacement(target, registry)
+        self._uncounted = UncountedPorts()
 
     async def applies(self) -> bool:
         """Return True: a configured switch is always polled, whether it responds or not."""
@@ -128,6 +130,7 @@ class SwitchSource:
         neighbours = next((one.neighbours for one in readings.values() if one.neighbours is not None), None)
         tables = self._merger.tables(self.label, readings)
         tables = self._placement.tables(self.label, tables, neighbours, device.chassis, monotonic())
+        failures += self._uncounted.failures(tables)
         families = best_by_family(chain.from_iterable(one.families.items() for one in readings.values()))
         tables += self._device_tables(device, families)
         return Reading(tables, failures)
