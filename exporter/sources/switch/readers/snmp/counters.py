@@ -234,7 +234,10 @@ class SnmpCounters:
             self._empty.update([column, *(one.oid for one in walked)])
 
     def _drop_duplicates(self, table: CounterTable) -> None:
-        """Stop walking columns of a table whose metric an earlier column has too, for all their rows."""
+        """Stop walking columns of a table whose metric an earlier column has too.
+
+        Octets of interfaces that the earlier one lacks stay: some agents have those of 64 bits for a part of them.
+        """
         first: dict[tuple[str, int | None, tuple[tuple[int, int], ...]], Oid] = {}
         for other in self._tables:
             for one in other.counters:
@@ -242,7 +245,7 @@ class SnmpCounters:
                 cells = self._cells.get(one.oid)
                 if not cells or first.setdefault(metric, one.oid) == one.oid or other is not table:
                     continue
-                if cells.keys() <= self._cells[first[metric]].keys():
+                if metric[0] not in OCTETS or cells.keys() <= self._cells[first[metric]].keys():
                     self._empty.add(one.oid)
                     self._cells[one.oid] = _NO_CELLS
 
