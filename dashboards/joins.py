@@ -29,6 +29,10 @@ SWITCH_PORTS = (
 switches, so any instance matches. A bond has the address of one of its members, and a join that matches two series of
 one address fails."""
 
+_NO_PORT = where('kind!="physical"')
+PHYSICAL = f"unless on (job, instance, switch, port) fabric_switch_info{_NO_PORT}"
+"""Keeps the ports of a metric of switches: bundles and sub-interfaces repeat the counters of their ports."""
+
 JOBS_OF = "max by (job, instance, train_job, host) (fabric_nccl_rank_info{}) * on (job, instance) group_left"
 """Joins a value of a host to the jobs that run on it; the right side has one series per exporter."""
 

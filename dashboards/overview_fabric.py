@@ -1,6 +1,6 @@
 """Rows of the overview about switches and jobs."""
 
-from joins import JOBS_OF, MISSING, PAUSED, RANK_INFO
+from joins import JOBS_OF, MISSING, PAUSED, PHYSICAL, RANK_INFO
 from panels import FULL, HALF, THIRD, WAYS, Column, Limits, Panel, Query, lines, table_of, top_list
 
 
@@ -12,8 +12,8 @@ def switches() -> list[Panel]:
             "Ports with the link up, of all ports of the switch. If ports are down that should not be, check the"
             " machines behind them first. A switch that does not respond is not listed.",
             [
-                Column("Ports up", "short", "sum by (switch) (fabric_switch_link_up{})"),
-                Column("Ports", "short", "count by (switch) (fabric_switch_link_up{})"),
+                Column("Ports up", "short", f"sum by (switch) (fabric_switch_link_up{{}} {PHYSICAL})"),
+                Column("Ports", "short", f"count by (switch) (fabric_switch_link_up{{}} {PHYSICAL})"),
             ],
             labels=["switch"],
         ),
@@ -24,8 +24,9 @@ def switches() -> list[Panel]:
             "pps",
             [
                 Query(
-                    f"sum by (switch) (rate(fabric_switch_{way}_pfc_frames_total{{}}[$__rate_interval]))"
-                    f" or sum by (switch) (rate(fabric_switch_{way}_pause_frames_total{{}}[$__rate_interval]))",
+                    f"sum by (switch) (rate(fabric_switch_{way}_pfc_frames_total{{}}[$__rate_interval]) {PHYSICAL})"
+                    f" or sum by (switch)"
+                    f" (rate(fabric_switch_{way}_pause_frames_total{{}}[$__rate_interval]) {PHYSICAL})",
                     f"{{{{switch}}}} {way}",
                 )
                 for way in WAYS
@@ -38,7 +39,7 @@ def switches() -> list[Panel]:
             "Bps",
             [
                 Query(
-                    f"sum by (switch) (rate(fabric_switch_{way}_bytes_total{{}}[$__rate_interval]))",
+                    f"sum by (switch) (rate(fabric_switch_{way}_bytes_total{{}}[$__rate_interval]) {PHYSICAL})",
                     f"{{{{switch}}}} {way}",
                 )
                 for way in WAYS
@@ -48,14 +49,19 @@ def switches() -> list[Panel]:
             "Busiest ports, transmit",
             "Transmit utilization of a switch port; queues and drops occur there.",
             "percentunit",
-            Query("max by (switch, port) (fabric_switch_transmit_utilization_ratio{})", "{{switch}} {{port}}"),
+            Query(
+                f"max by (switch, port) (fabric_switch_transmit_utilization_ratio{{}} {PHYSICAL})",
+                "{{switch}} {{port}}",
+            ),
             Limits(0.8, 0.95),
         ),
         top_list(
             "Busiest ports, receive",
             "Receive utilization of a switch port.",
             "percentunit",
-            Query("max by (switch, port) (fabric_switch_receive_utilization_ratio{})", "{{switch}} {{port}}"),
+            Query(
+                f"max by (switch, port) (fabric_switch_receive_utilization_ratio{{}} {PHYSICAL})", "{{switch}} {{port}}"
+            ),
             Limits(0.8, 0.95),
         ),
         lines(
@@ -65,7 +71,7 @@ def switches() -> list[Panel]:
             "pps",
             [
                 Query(
-                    f"sum by (switch) (rate(fabric_switch_{way}_errors_total{{}}[$__rate_interval]))",
+                    f"sum by (switch) (rate(fabric_switch_{way}_errors_total{{}}[$__rate_interval]) {PHYSICAL})",
                     f"{{{{switch}}}} {way}",
                 )
                 for way in WAYS
@@ -77,7 +83,7 @@ def switches() -> list[Panel]:
             "pps",
             [
                 Query(
-                    f"sum by (switch) (rate(fabric_switch_{way}_discards_total{{}}[$__rate_interval]))",
+                    f"sum by (switch) (rate(fabric_switch_{way}_discards_total{{}}[$__rate_interval]) {PHYSICAL})",
                     f"{{{{switch}}}} {way}",
                 )
                 for way in WAYS
@@ -89,7 +95,8 @@ def switches() -> list[Panel]:
             "pps",
             Query(
                 "sum by (switch, port) (rate(fabric_switch_transmit_discards_total{}[5m])"
-                " + rate(fabric_switch_receive_discards_total{}[5m]) + rate(fabric_switch_receive_errors_total{}[5m]))",
+                " + rate(fabric_switch_receive_discards_total{}[5m]) + rate(fabric_switch_receive_errors_total{}[5m])"
+                f" {PHYSICAL})",
                 "{{switch}} {{port}}",
             ),
             Limits(1, 100),

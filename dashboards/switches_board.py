@@ -1,6 +1,6 @@
 """The dashboard of switches: uplinks, congestion, links that are slow or down, and neighbours."""
 
-from joins import MARKED, higher
+from joins import MARKED, PHYSICAL, higher
 from panels import (
     FULL,
     HALF,
@@ -30,10 +30,6 @@ UPLINKS = where('switch=~"$switch", group="uplink"')
 
 IN_GROUP = f"on (job, instance, switch, port) group_left () fabric_switch_group_info{UPLINKS}"
 """Filters the uplinks of a metric of ports."""
-
-BUNDLES = where('switch=~"$switch", if_type="161"')
-ONCE = f"unless on (job, instance, switch, port) fabric_switch_info{BUNDLES}"
-"""Excludes bundles from a sum over ports, since they repeat the counters of their members."""
 
 FULLNESS = Limits(0.6, 0.8)
 """Utilization of an uplink; above the latter there is an alert if others have room."""
@@ -86,13 +82,13 @@ def now() -> list[Panel]:
         number(
             "Pauses received",
             "Pause frames per second from hosts and other switches that are overloaded. Start at their senders.",
-            f"sum(rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {ONCE})",
+            f"sum(rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})",
             unit="pps",
         ),
         number(
             "Packets dropped",
             "Packets per second dropped without an error, mostly for lack of buffers. A lossless fabric has none.",
-            f"sum(rate(fabric_switch_transmit_discards_total{ON}[5m]) {ONCE})",
+            f"sum(rate(fabric_switch_transmit_discards_total{ON}[5m]) {PHYSICAL})",
             Limits(1, 100),
             unit="pps",
         ),
@@ -184,7 +180,8 @@ def congestion() -> list[Panel]:
             " the table of neighbours.",
             "pps",
             Query(
-                f"sum by (switch, port) (rate(fabric_switch_receive_pfc_frames_total{ON}[5m]))", "{{switch}} {{port}}"
+                f"sum by (switch, port) (rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})",
+                "{{switch}} {{port}}",
             ),
         ),
         top_list(
@@ -194,7 +191,7 @@ def congestion() -> list[Panel]:
             "percentunit",
             Query(
                 f"max by (switch, port) (rate(fabric_switch_ecn_marked_packets_total{ON}[5m])"
-                f" / rate(fabric_switch_transmit_packets_total{ON}[5m]))",
+                f" / rate(fabric_switch_transmit_packets_total{ON}[5m]) {PHYSICAL})",
                 "{{switch}} {{port}}",
             ),
             MARKED,
@@ -205,7 +202,7 @@ def congestion() -> list[Panel]:
             "pps",
             Query(
                 f"sum by (switch, port) (rate(fabric_switch_transmit_discards_total{ON}[5m])"
-                f" + rate(fabric_switch_receive_discards_total{ON}[5m]))",
+                f" + rate(fabric_switch_receive_discards_total{ON}[5m]) {PHYSICAL})",
                 "{{switch}} {{port}}",
             ),
             Limits(1, 100),
@@ -272,7 +269,7 @@ def _of_uplinks(pick: str, way: str) -> str:
 
 
 def _by_priority(way: str) -> str:
-    return f"sum by (switch, priority) (rate(fabric_switch_{way}_pfc_frames_total{ON}[$__rate_interval]) {ONCE})"
+    return f"sum by (switch, priority) (rate(fabric_switch_{way}_pfc_frames_total{ON}[$__rate_interval]) {PHYSICAL})"
 
 
 ROWS = {

@@ -235,8 +235,8 @@ class Table:
         times: Monotonic seconds of each row's reading, where rows are read far apart.
         members: For each row the number of physical links that it consists of, None where unknown, as of most bundles;
             None for the whole where every row is one link.
-        ceilings: For each row whose stated speed is not believed, the bytes per second that it cannot reach; set by
-            `exporter.meaning.ports.speeds`.
+        ceilings: For each row whose stated speed, or whose traffic now, is not believed, the bytes per second that it
+            cannot reach; set by `exporter.meaning.ports.speeds`.
     """
 
     schema: Schema

@@ -24,7 +24,7 @@ class PortState:
         speed: Bits per second.
         index: ifIndex.
         description: The configured description (ifAlias).
-        kind: The number of its ifType where that is known, else the word for it.
+        if_type: The number of its ifType where that is known, else the word for it.
         refreshed: When the switch read the counters, seconds by its own clock.
     """
 
@@ -34,7 +34,7 @@ class PortState:
     speed: int | None = None
     index: str = ""
     description: str = ""
-    kind: str = ""
+    if_type: str = ""
     refreshed: float | None = None
 
 

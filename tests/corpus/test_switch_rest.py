@@ -302,7 +302,7 @@ def test_interfaces_of_restconf(recorded, name):
 
 def test_speed_and_pause_frames_of_restconf(recorded):
     ports = restconf_parser.parse_interfaces(recorded("own/restconf/interfaces.json")).ports
-    assert {name: (port.up, port.kind) for name, port in ports.items()} == {
+    assert {name: (port.up, port.if_type) for name, port in ports.items()} == {
         "Ethernet0": (True, "6"),
         "Ethernet4": (False, "6"),
     }

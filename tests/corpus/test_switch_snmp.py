@@ -12,12 +12,14 @@ from exporter.core.source import SourceError
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp.recording import load
 from exporter.sources.switch.metrics import (
+    KIND,
     LANES,
     MODULES,
     PORTS,
     PRIORITIES,
 )
 from exporter.sources.switch.options import Snmp, Target
+from exporter.sources.switch.port_kinds import PortKind
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
 from tests.helpers.paths import FIXTURES, ROOT
 
@@ -109,6 +111,30 @@ async def test_the_reading_of_a_recording(folder, origin, name):
     )
     assert len(values_of(part_of(reading, LANES), "module_lane_receive_power_watts")) == row["lanes_with_light"]
     assert len(values_of(part_of(reading, MODULES), "module_temperature_celsius")) == row["module_temperatures"]
+
+
+KINDS = {
+    "librenms/arista_eos.snmprec": "52 1 0 1 1",
+    "librenms/arista_eos_7280r.snmprec": "54 2 0 7 1",
+    "librenms/arubaos-cx_100gb.snmprec": "52 3 0 0 1",
+    "librenms/cumulus_bgp.snmprec": "64 14 1 18 1",  # 13 bonds and the peer link; VXLANs, VLANs, lo, mirror, the VRF
+    "librenms/cumulus_cumulus.snmprec": "7 0 0 1 1",
+    "librenms/dell-os10.snmprec": "30 3 0 2 1",
+    "librenms/edgecos_dcs203.snmprec": "56 6 0 1 1",
+    "librenms/junos_qfx5100.snmprec": "9 0 10 28 3",  # em0, its twin em1 and vme are for management
+    "librenms/nxos_n3k-3064pq.snmprec": "52 1 0 0 1",
+    "librenms/ocnos_as7712-32x.snmprec": "128 0 0 2 1",
+    "snmpsim-data/arista-dcs-7150s-52-cl.snmprec": "52 1 0 5 1",
+    "snmpsim-data/cisco-n5000.snmprec": "32 12 0 16 1",
+}
+"""By recording, the rows that are physical, aggregate, sub-interfaces, virtual and for management: counted by hand."""
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_the_kinds_of_the_rows_of_a_recording(folder, name):
+    reading = await read_recording(folder("corpus") / name)
+    kinds = [info[KIND] for info in values_of(part_of(reading, PORTS), "info").values()]
+    assert " ".join(str(kinds.count(kind)) for kind in PortKind) == KINDS[name]
 
 
 @pytest.mark.parametrize(("origin", "name"), recordings(with_ports=False))

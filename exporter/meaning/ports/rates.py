@@ -163,15 +163,16 @@ def _rates(table: Table, column: Column, deltas: Deltas) -> list[float | None]:
 def _highest_rates(table: Table, ending: str) -> Sequence[float | None]:
     """Return for each row the increase per second above which a delta is an error of the device.
 
-    That of a row whose stated speed is not believed is what is possible at all: there is no speed to be wrong by some
-    factor.
+    A row whose stated speed is not believed has no speed that may be wrong by some factor: the limit is what is
+    possible at all.
     """
-    limits = [limit and MAX_EXCESS * limit for limit in counters.limits(table, ending, MAX_SPEED)]
+    limits = [None if limit is None else MAX_EXCESS * limit for limit in counters.limits(table, ending, MAX_SPEED)]
     if table.ceilings is None or ending.endswith("_seconds_total"):
         return limits
     share = 1 if ending.endswith("_bytes_total") else counters.SMALLEST_PACKET
     return [
-        limit if ceiling is None else ceiling / share for limit, ceiling in zip(limits, table.ceilings, strict=True)
+        limit if limit is None or ceiling is None else min(limit, ceiling / share)
+        for limit, ceiling in zip(limits, table.ceilings, strict=True)
     ]
 
 

@@ -129,12 +129,15 @@ def step(state: SpeedState | None, table: Table) -> tuple[SpeedState | None, Seq
     before = _aligned(state, table)
     times = [table.time] * len(speeds) if table.times is None else table.times
     columns = [column for ending in BYTES if (column := table.columns.get(ending)) is not None]
-    doubts = _doubts(before, table, columns, times, speeds)
+    doubts, impossible = _doubts(before, table, columns, times, speeds)
     counts = {one.metric.ending: _advanced(before.counts.get(one.metric.ending), one, times) for one in columns}
     epochs = before.epochs if table.epochs is None else table.epochs
     after = SpeedState(table.rows, epochs, {**before.counts, **counts}, doubts)
     failures = _failures(table, speeds, doubts)
-    return after, (table,) if not failures else (_without_speeds(table, failures), _failure_table(table, failures))
+    if not failures and not impossible:
+        return after, (table,)
+    table = _without_speeds(table, failures, impossible)
+    return after, (table, _failure_table(table, failures)) if failures else (table,)
 
 
 def _aligned(state: SpeedState | None, table: Table) -> SpeedState:
@@ -158,14 +161,18 @@ def _aligned(state: SpeedState | None, table: Table) -> SpeedState:
 
 def _doubts(
     before: SpeedState, table: Table, columns: Sequence[Column], times: Sequence[float], speeds: Sequence[float | None]
-) -> Mapping[LabelValues, Doubt]:
-    """Return the doubts after this reading: of rows with traffic above their speed, and of those that had one."""
+) -> tuple[Mapping[LabelValues, Doubt], set[int]]:
+    """Return the doubts after this reading, and the rows with more traffic than is possible.
+
+    Looked at are rows with traffic above their speed, and those that had a doubt.
+    """
     index, keys, doubts = table.rows.index, table.rows.keys, before.doubts
     rows = {index[key] for key in doubts if key in index}
     for column in columns:
         rows.update(_unusual(before.counts.get(column.metric.ending), column, times, speeds))
+    impossible: set[int] = set()
     if not rows and len(doubts) == 0:
-        return doubts
+        return doubts, impossible
     kept = _kept(doubts, index, table.time)
     for row in rows:
         limit = limit_of(_members(table, row))
@@ -173,7 +180,9 @@ def _doubts(
         doubt = next_doubt(doubts.get(keys[row]), speeds[row], rate, limit, times[row])
         if doubt is not None:
             kept[keys[row]] = doubt
-    return kept
+        if rate is not None and limit <= rate < inf:
+            impossible.add(row)
+    return kept, impossible
 
 
 def _kept(
@@ -279,11 +288,12 @@ def _bits(speed: float) -> str:
     return f"{speed * 8 / 1e9:.6g} Gb/s"
 
 
-def _without_speeds(table: Table, failures: Mapping[int, object]) -> Table:
-    """Remove the speeds of some rows, and mark these rows by what they can carry at most."""
+def _without_speeds(table: Table, failures: Mapping[int, object], impossible: set[int]) -> Table:
+    """Remove the speeds of rows with failures, and mark these and the impossible ones by what they cannot carry."""
     column = table.columns[SPEED]
     believed = [None if row in failures else speed for row, speed in enumerate(column.values)]
-    ceilings = [limit_of(_members(table, row)) if row in failures else None for row in range(len(believed))]
+    marked = failures.keys() | impossible
+    ceilings = [limit_of(_members(table, row)) if row in marked else None for row in range(len(believed))]
     return replace(table.with_columns([column._replace(values=believed)]), ceilings=ceilings)
 
 

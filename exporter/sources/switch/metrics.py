@@ -46,11 +46,14 @@ PORTS = vocabulary.schema(
     ],
     {
         "info": info(
-            "Attributes of the port: name of the target in the configuration, ifIndex, ifAlias and ifType.",
+            "Attributes of the row: name of the target in the configuration, ifIndex, ifAlias and ifType, and its kind:"
+            " physical, aggregate (a bundle of ports), sub-interface (a unit or VLAN of a port), virtual or management."
+            " All but physical ones repeat the counters of ports, or carry none of the fabric's traffic.",
             "target",
             "ifindex",
             "alias",
             "if_type",
+            "kind",
         ),
         "group_info": info(
             "The group of ports that the port is compared with: uplink for the uplinks of the switch, host for the"
@@ -131,6 +134,9 @@ PORTS = vocabulary.schema(
     origins=origins.PORTS,
 )
 """Rows are ports; keys of a PartialTable are `(port,)`."""
+
+KIND = PORTS.metrics["info"].extra.index("kind")
+"""Position of the kind among the label values of `info`."""
 
 PRIORITIES = vocabulary.schema(
     PREFIX,

@@ -211,7 +211,8 @@ PORTS: Final[Origins] = MappingProxyType(
             "NX-API: admin_state",
         ),
         "info": (
-            "IF-MIB ifName, ifAlias, ifType",
+            "IF-MIB ifName, ifAlias, ifType, ifConnectorPresent, ifStackTable",
+            "IEEE8023-LAG-MIB dot3adAggPortAttachedAggID",
             "Onyx: Description",
             "NVUE: ifindex, description",
             "SONiC: PORT_TABLE description, alias",

@@ -1,9 +1,9 @@
-"""The placement of one switch in the fabric, added to its tables: its links, and the group of each port.
+"""The placement of one switch in the fabric, added to its tables: its links, group and members of each port.
 
 Ports of one group are compared with each other by `exporter.meaning`, which knows nothing of fabrics.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from exporter.core.table import (
@@ -13,16 +13,18 @@ from exporter.core.table import (
     Value,
 )
 from exporter.sources.switch.links import LinkTable, PortLink, resolve_link
-from exporter.sources.switch.metrics import PORTS
+from exporter.sources.switch.metrics import KIND, PORTS
 from exporter.sources.switch.options import Target
+from exporter.sources.switch.port_kinds import PortKind, kind_of
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.registry import SwitchRegistry
-from exporter.sources.switch.topology import Topology, is_management, is_physical
+from exporter.sources.switch.topology import Topology
 from exporter.switch_api.neighbour import LldpNeighbour
 
 GROUP = "group_info"
 
-_IF_TYPE = PORTS.metrics["info"].extra.index("if_type")
+_LINKS = frozenset({PortKind.PHYSICAL, PortKind.MANAGEMENT})
+"""Kinds of rows that are one link; the members of all others are unknown unless the switch lists them."""
 
 
 class SwitchPlacement:
@@ -41,8 +43,8 @@ class SwitchPlacement:
         self._links: Sequence[PortLink] = ()
         self._links_key: tuple[Sequence[LldpNeighbour], int] | None = None
         self._names: Sequence[str] = ()
-        self._types: Mapping[str, str] = {}
-        self._members: Mapping[str, int | None] = {}
+        self._kinds: Mapping[str, str] = {}
+        self._members: Mapping[str, int] = {}
 
     def tables(
         self, label: str, tables: Sequence[Table], neighbours: Sequence[LldpNeighbour] | None, chassis: str, time: float
@@ -57,17 +59,16 @@ class SwitchPlacement:
             time: Time of the reading.
         """
         ports = [table for table in tables if _has_ports(table.schema)]
-        link_up = _cells(ports, "link_up")
+        link_up, kinds = _cells(ports, "link_up"), _kinds(ports)
         self._register(list(link_up), neighbours, chassis)
         if neighbours is not None:
-            self._topology.update(self._resolve_links(neighbours), link_up)
+            self._topology.update(self._resolve_links(neighbours), link_up, kinds)
         self.role = self._topology.role()
         self._registry.update(self._target, role=self.role)
-        types = _if_types(ports, link_up)
-        groups = self._groups(types)
-        if types != self._types:
-            self._types = types
-            self._members = {name: 1 if _is_one_link(name, if_type) else None for name, if_type in types.items()}
+        groups = self._groups(kinds)
+        if kinds != self._kinds:
+            self._kinds = kinds
+            self._members = {name: 1 for name, kind in kinds.items() if kind in _LINKS}
         placed = [_with_groups(table, groups, self._members) if _has_ports(table.schema) else table for table in tables]
         if neighbours:
             placed.append(self._table.make(self._links, time, switch=label))
@@ -91,19 +92,10 @@ class SwitchPlacement:
             self._links_key = key
         return self._links
 
-    def _groups(self, types: Mapping[str, str]) -> Mapping[str, str]:
+    def _groups(self, kinds: Mapping[str, str]) -> Mapping[str, str]:
         """Return the group of each port that has one."""
-        groups: dict[str, str] = {}
-        for name, if_type in types.items():
-            group = self._topology.group(name, if_type, self.role)
-            if group is not None:
-                groups[name] = group
-        return groups
-
-
-def _is_one_link(name: str, if_type: str) -> bool:
-    """Return whether an interface is one link; bundles, and what runs over several ports, have unknown members."""
-    return is_physical(name, if_type) or is_management(name)
+        found = {name: self._topology.group(name, kind, self.role) for name, kind in kinds.items()}
+        return {name: group for name, group in found.items() if group is not None}
 
 
 def _has_ports(schema: Schema) -> bool:
@@ -121,10 +113,10 @@ def _cells(tables: Sequence[Table], ending: str) -> dict[str, Value | None]:
     return found
 
 
-def _if_types(tables: Sequence[Table], names: Iterable[str]) -> dict[str, str]:
-    """Return the ifType of each port, empty where it is not known."""
-    infos = _cells(tables, "info")
-    return {name: str(info[_IF_TYPE]) if isinstance(info := infos.get(name), tuple) else "" for name in names}
+def _kinds(ports: Sequence[Table]) -> dict[str, str]:
+    """Return the kind of each port, by its name alone where no protocol has more of it."""
+    infos = _cells(ports, "info")
+    return {name: str(info[KIND]) if isinstance(info, tuple) else kind_of(name) for name, info in infos.items()}
 
 
 def _by_canonical_name(names: Sequence[str]) -> dict[str, str]:
@@ -138,10 +130,12 @@ def _by_canonical_name(names: Sequence[str]) -> dict[str, str]:
     return {name: port for name, port in found.items() if name not in ambiguous}
 
 
-def _with_groups(table: Table, groups: Mapping[str, str], members: Mapping[str, int | None]) -> Table:
+def _with_groups(table: Table, groups: Mapping[str, str], members: Mapping[str, int]) -> Table:
     """Return a table of ports with groups and members; the one with the link state exports `group_info` too."""
     kinds = [groups.get(port) for _, port in table.rows.keys]
-    grouped = replace(table, kinds=kinds, members=[members.get(port) for _, port in table.rows.keys])
+    listed = table.members or [None] * len(kinds)
+    counts = [members.get(port, count) for (_, port), count in zip(table.rows.keys, listed, strict=True)]
+    grouped = replace(table, kinds=kinds, members=counts)
     if table.values("link_up") is None or not groups:
         return grouped
     infos = [None if kind is None else (kind,) for kind in kinds]

@@ -4,42 +4,16 @@ A switch with hosts as neighbours is a leaf; one whose neighbours are leaves, an
 The role of all others is unknown unless it is configured. Uplinks are compared with each other.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from exporter.sources.switch.links import HOST, SWITCH, PortLink
 from exporter.sources.switch.options import Target
-from exporter.sources.switch.port_names import canonical
+from exporter.sources.switch.port_kinds import PortKind, kind_of
 
 LEAF, SPINE, CORE = "leaf", "spine", "core"
 
 UPLINK = "uplink"
-
-_ETHERNET_TYPES = frozenset({"6", "62", "69", "117"})
-"""ifType of Ethernet ports: ethernetCsmacd and the obsolete values."""
-
-_MANAGEMENT = re.compile(r"management.*|mgmt.*|eth[01]|em[01]|fxp\d.*|me0|vme.*")
-"""Names, in lower case, of management ports."""
-
-_VIRTUAL = (
-    "port-channel",
-    "vlan",
-    "loopback",
-    "lo",
-    "mpo",
-    "mlag",
-    "bond",
-    "bridge",
-    "br",
-    "peerlink",
-    "null",
-    "nve",
-    "vxlan",
-    "tunnel",
-    "recirc-channel",
-)
-"""Beginnings of canonical names of interfaces that are not physical ports."""
 
 
 class Topology:
@@ -52,16 +26,20 @@ class Topology:
         self._target = target
         self._links: dict[str, Sequence[PortLink]] = {}
 
-    def update(self, links: Iterable[PortLink], link_up: Mapping[str, object]) -> None:
+    def update(self, links: Iterable[PortLink], link_up: Mapping[str, object], kinds: Mapping[str, str]) -> None:
         """Replace the links by the current ones, except at ports that are down.
 
         Args:
-            links: All links.
+            links: All links. One of a sub-interface is one of its port; those outside the fabric are skipped.
             link_up: By port: 1 if the link is up.
+            kinds: By port: its PortKind.
         """
         current: dict[str, list[PortLink]] = {}
         for link in links:
-            current.setdefault(link.port, []).append(link)
+            kind = kinds.get(link.port) or kind_of(link.port)
+            if kind not in (PortKind.MANAGEMENT, PortKind.VIRTUAL):
+                port = link.port.rpartition(".")[0] if kind == PortKind.SUB_INTERFACE else link.port
+                current.setdefault(port, []).append(link)
         down = {port: old for port, old in self._links.items() if port in link_up and link_up[port] != 1}
         self._links = {**down, **current}
 
@@ -69,21 +47,21 @@ class Topology:
         """Return the role of the switch; empty where it is not known."""
         if self._target.role is not None:
             return self._target.role
-        links = [link for port, links in self._links.items() if not is_management(port) for link in links]
+        links = [link for links in self._links.values() for link in links]
         if any(link.kind == HOST for link in links):
             return LEAF
         roles = {link.role for link in links if link.polled}
         return SPINE if LEAF in roles and roles <= {LEAF, CORE} else ""
 
-    def group(self, port: str, if_type: str, role: str) -> str | None:
+    def group(self, port: str, kind: str, role: str) -> str | None:
         """Return the group of a port: `uplink`, `host`, or None for ports that are not compared.
 
         Args:
             port: Its label.
-            if_type: Its ifType, where it is known.
+            kind: Its PortKind.
             role: The role of the switch.
         """
-        if not is_physical(port, if_type):
+        if kind != PortKind.PHYSICAL:
             return None
         links = self._links.get(port, ())
         if self._target.uplinks:
@@ -103,22 +81,3 @@ def _is_uplink(link: PortLink, role: str) -> bool:
     if role == LEAF:
         return link.role != LEAF  # an MLAG pair of leaves has links between them
     return link.role == CORE or (link.role == SPINE and role == "")
-
-
-def is_management(port: str) -> bool:
-    """Return whether a name is that of a management port."""
-    return bool(_MANAGEMENT.fullmatch(port.lower()) or _MANAGEMENT.fullmatch(canonical(port)))
-
-
-def is_physical(port: str, if_type: str) -> bool:
-    """Return whether an interface is a physical port of the fabric, and not a LAG, VLAN, loopback or management port.
-
-    Args:
-        port: Its label.
-        if_type: Its ifType; the name decides where it is not known.
-    """
-    if is_management(port):
-        return False
-    if if_type.isdecimal():
-        return if_type in _ETHERNET_TYPES
-    return not canonical(port).startswith(_VIRTUAL) and "." not in port

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from exporter.core.source import Failure
 from exporter.core.table import Table, Value
-from exporter.sources.switch.metrics import PORTS
-from exporter.sources.switch.topology import is_physical
+from exporter.sources.switch.metrics import KIND, PORTS
+from exporter.sources.switch.port_kinds import PortKind, kind_of
 
 POLLS = 3
 """Polls running in which a port was up and had no count of its bytes: counters may come a poll later than ports."""
@@ -17,8 +17,6 @@ POLLS = 3
 REASON = "no_byte_count"
 
 DIRECTIONS = ("receive", "transmit")
-
-_IF_TYPE = PORTS.metrics["info"].extra.index("if_type")
 
 
 class UncountedPorts:
@@ -45,9 +43,11 @@ class UncountedPorts:
         if not missing:
             self._polls = {}
             return []
-        types = {port: str(info[_IF_TYPE]) for port, info in _cells(ports, "info") if isinstance(info, tuple)}
+        kinds = {port: info[KIND] for port, info in _cells(ports, "info") if isinstance(info, tuple)}
         self._polls = {
-            port: self._polls.get(port, 0) + 1 for port in sorted(missing) if is_physical(port, types.get(port, ""))
+            port: self._polls.get(port, 0) + 1
+            for port in sorted(missing)
+            if (kinds.get(port) or kind_of(port)) == PortKind.PHYSICAL
         }
         return [
             Failure(

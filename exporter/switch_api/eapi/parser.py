@@ -90,7 +90,7 @@ def parse_interfaces(data: object) -> PerPort[PortState]:
         bandwidth = _member(entry, "bandwidth")
         port.speed = int(bandwidth) if _is_number(bandwidth) and bandwidth > 0 else None
         hardware = json_text(_member(entry, "hardware"))
-        port.description, port.kind = json_text(_member(entry, "description")), TYPES.get(hardware, hardware)
+        port.description, port.if_type = json_text(_member(entry, "description")), TYPES.get(hardware, hardware)
     return PerPort(ports, tuple(problems[:MAX_PROBLEMS]))
 
 

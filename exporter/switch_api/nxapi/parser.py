@@ -108,7 +108,7 @@ def parse_interfaces(body: object) -> PerPort[PortState]:
         port.up = None if state in _ABSENT_STATES else state in ("up", "connected")
         port.admin_up = None if admin in _ABSENT_STATES else admin == "up"
         port.speed = _link_speed(row)
-        port.description, port.kind = json_text(row.get("desc")), kind if "." not in name else "subinterface"
+        port.description, port.if_type = json_text(row.get("desc")), kind if "." not in name else "subinterface"
     return PerPort(ports, tuple(problems[:MAX_PROBLEMS]))
 
 

@@ -128,7 +128,7 @@ def _parse_interface(name: str, entry: object, problems: list[str]) -> PortState
     port.index = str(index) if isinstance(index, int) else ""
     port.description = strip_placeholder(json_text(_at(state, "description"))) or ""
     kind = json_text(_at(state, "type")).rpartition(":")[2]
-    port.kind = _TYPES.get(kind, kind)
+    port.if_type = _TYPES.get(kind, kind)
     return port
 
 

@@ -171,7 +171,7 @@ async def test_results_become_rows():
         "link_up": 1,
         "admin_up": 1,
         "link_speed_bytes_per_second": 50e9,
-        "info": ("leaf-1", "", "to gpu-001", "6"),
+        "info": ("leaf-1", "", "to gpu-001", "6", "physical"),
     }
     assert found["Ethernet2/1",]["receive_bytes_total"] == 9
     assert found["Ethernet2/1",]["link_up"] == 0
@@ -412,4 +412,4 @@ def test_any_json_is_parsed_or_a_shape_error(data):
 def test_types_are_the_numbers_of_iftype():
     hardware = ("ethernet", "portChannel", "loopback", "subinterface")
     read = parser.parse_interfaces({"interfaces": {word: {"hardware": word} for word in hardware}})
-    assert [port.kind for port in read.ports.values()] == ["6", "161", "24", "subinterface"]
+    assert [port.if_type for port in read.ports.values()] == ["6", "161", "24", "subinterface"]

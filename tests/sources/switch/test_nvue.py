@@ -127,12 +127,12 @@ async def test_every_value_becomes_its_metric(shape, numbers, path):
         "congestion_discards_total": 71,
         "link_up": 1,
         "link_speed_bytes_per_second": 50e9,
-        "info": ("target-1", "2", "gpu-001 rail 0", ""),
+        "info": ("target-1", "2", "gpu-001 rail 0", "", "physical"),
     }
     assert rows_of(reading)["swp2",] == {
         "receive_bytes_total": 5,
         "link_up": 0,
-        "info": ("target-1", "3", "", ""),
+        "info": ("target-1", "3", "", "", "physical"),
     }
     assert rows_of(reading, PRIORITIES) == {
         ("swp1", "3"): {"receive_pfc_frames_total": 41, "transmit_pfc_frames_total": 42},

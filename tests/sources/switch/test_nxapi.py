@@ -160,7 +160,7 @@ async def test_results_become_rows():
         "link_up": 1,
         "admin_up": 1,
         "link_speed_bytes_per_second": 50e9,
-        "info": ("leaf-1", "", "to gpu-001", "6"),
+        "info": ("leaf-1", "", "to gpu-001", "6", "physical"),
     }
     assert found["Ethernet1/2",]["link_up"] == 0
     assert "transmit_bytes_total" not in found["Ethernet1/2",]
@@ -480,7 +480,7 @@ def test_any_json_is_parsed_or_a_shape_error(data):
 def test_types_are_the_numbers_of_iftype():
     names = ("Ethernet1/1", "Ethernet1/1.100", "port-channel3", "mgmt0", "Vlan1")
     read = parser.parse_interfaces({"TABLE_interface": {"ROW_interface": [interface(name) for name in names]}})
-    assert {name: port.kind for name, port in read.ports.items()} == {
+    assert {name: port.if_type for name, port in read.ports.items()} == {
         "Ethernet1/1": "6",
         "Ethernet1/1.100": "subinterface",  # not a physical port
         "port-channel3": "161",

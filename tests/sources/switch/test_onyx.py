@@ -122,12 +122,12 @@ async def test_every_value_becomes_its_metric(shape, several):
         "congestion_discards_total": 11,
         "link_up": 1,
         "link_speed_bytes_per_second": 50e9,
-        "info": ("leaf-2", "", "gpu-001 eth2", ""),
+        "info": ("leaf-2", "", "gpu-001 eth2", "", "physical"),
     }
     down = found["Eth1/2",]
     absent = {"receive_bytes_total", "receive_pause_frames_total", "ecn_marked_packets_total"}
     assert not down.keys() & (absent | {"link_speed_bytes_per_second"})
-    assert (down["link_up"], down["receive_packets_total"], down["info"]) == (0, 0, ("leaf-2", "", "", ""))
+    assert (down["link_up"], down["receive_packets_total"], down["info"]) == (0, 0, ("leaf-2", "", "", "", "physical"))
 
 
 async def test_counters_are_read_at_each_poll_in_one_session():

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from exporter.config.errors import ConfigError
+from exporter.config.yaml_reader import read
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp.ber import (
     COUNTER32,
@@ -33,7 +34,7 @@ from exporter.sources.switch.metrics import (
 )
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.readers.snmp import profile
-from exporter.sources.switch.readers.snmp.profile import builtin, load
+from exporter.sources.switch.readers.snmp.profile import FOLDER, ProfileSpec, builtin, load
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
 from tests.helpers.paths import FIXTURES
 from tests.simulators.snmp_switch import SimulatedSwitch
@@ -393,6 +394,48 @@ async def test_any_response_affects_only_its_own_values(kind, seed):
 )
 def test_a_profile_is_chosen_by_description_and_then_by_object_id(object_id, description, name):
     assert builtin().match(object_id, description).name == name
+
+
+NET_SNMP = (1, 3, 6, 1, 4, 1, 8072, 3, 2, 10)
+"""sysObjectID of net-snmp on Linux, where its configuration sets none."""
+
+SECOND_WAYS = [
+    ("arista", "Arista Networks EOS version 4.20.5F running on an Arista Networks DCS-7150S-52-CL"),
+    ("comware", "H3C Comware Platform Software, Software Version 7.1.045, Release 1005P09\r\nH3C S12510-X"),
+    ("comware", "HPE Comware Platform Software, Software Version 7.1.070, Release 3208P03"),
+    ("cumulus", "Cumulus-Linux 4.4.2 (Linux Kernel 4.19.206-1+cl4.4.2u1)"),
+    ("cumulus", "Cumulus-linux 5.9.2 (Linux Kernel 6.1.94-1+cl5.9.2u6)"),
+    ("cumulus", "Linux leaf02 4.19.0-cl-1-amd64 #1 SMP Cumulus 4.19.94-1+cl4u3 (2020-03-05) x86_64"),
+    ("cumulus", "Linux leaf03 6.1.0-cl-1-amd64 #1 SMP PREEMPT_DYNAMIC Debian 6.1.94-1+cl5.9.2u6 (2024-07-02) x86_64"),
+    ("junos", "Juniper Networks, Inc. qfx5100-48s-6q Ethernet Switch, kernel JUNOS 14.1X53-D40.8, Build date: 2016"),
+    ("nxos", "Cisco NX-OS(tm) nxos.7.0.3.I7.8.bin, Software (nxos), Version 7.0(3)I7(8), RELEASE SOFTWARE"),
+    ("onyx", "Mellanox SX1012,MLNX-OS,SWvSX_3.4.001"),
+    ("onyx", "Linux Mellanox 2.6.27-MELLANOXuni-m460ex EFM_PPC_M460EX EFM_1.1.2910 #1 2012-07-11 13:55:43 ppc"),
+    ("os10", "Dell EMC Networking OS10 Enterprise."),
+    ("sonic", "SONiC Software Version: SONiC.Edgecore-SONiC_20230706 - HwSku: Accton-AS7326-56X - Distribution: Deb"),
+    ("sonic", "Software of a Maker 4.2 - HwSku: DellEMC-Z9332f-O32 - Distribution: Debian 10.13 - Kernel: 4.19.0"),
+]
+"""The sysDescr of switches, by recordings and by programs that recognise them; the last has the form of SONiC's snmpd
+configuration, with the name that a maker gave its build."""
+
+
+@pytest.mark.parametrize(("name", "description"), SECOND_WAYS)
+def test_every_profile_is_recognised_by_the_description_alone(name, description):
+    assert builtin().match((), description).name == name
+    assert builtin().match(NET_SNMP, description).name == name
+
+
+def test_every_profile_has_a_second_way_to_be_recognised():
+    specs = [read(path, ProfileSpec) for path in sorted(FOLDER.glob("*.yml"))]
+    ways = {spec.name: len(spec.object_ids) + len(spec.descriptions) for spec in specs}
+    assert ways.pop("generic") == 0
+    assert {name for name, count in ways.items() if count < 2} == set()
+    assert {name for name, _ in SECOND_WAYS} == ways.keys()
+
+
+@pytest.mark.parametrize("description", ["Linux gpu-001 6.8.0-60-generic #63-Ubuntu SMP x86_64", "", "MikroTik CRS518"])
+def test_other_switches_and_hosts_are_generic(description):
+    assert builtin().match(NET_SNMP, description).name == "generic"
 
 
 def test_the_longest_object_id_prefix_wins(tmp_path):

@@ -77,13 +77,13 @@ async def test_ports_become_rows():
             "link_up": 1,
             "admin_up": 1,
             "link_speed_bytes_per_second": 50e9,
-            "info": ("leaf-1", "1", "to gpu-001", ""),
+            "info": ("leaf-1", "1", "to gpu-001", "", "physical"),
         },
         "Ethernet4": {
             "receive_bytes_total": 1,
             "link_up": 0,
             "admin_up": 1,
-            "info": ("leaf-1", "2", "", ""),
+            "info": ("leaf-1", "2", "", "", "physical"),
         },
     }
     assert harvest.device.name == "leaf-r"
@@ -268,4 +268,4 @@ def test_any_json_is_parsed_or_a_shape_error(data):
 def test_types_of_interfaces_are_numbers(type_name, kind):
     """They distinguish a port channel from its member ports, as with SNMP."""
     data = {"interface": [{"name": "Ethernet0", "state": {"type": type_name}}]}
-    assert parser.parse_interfaces(data).ports["Ethernet0"].kind == kind
+    assert parser.parse_interfaces(data).ports["Ethernet0"].if_type == kind

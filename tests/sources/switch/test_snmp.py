@@ -171,7 +171,13 @@ async def test_every_column_becomes_its_metric():
     assert reading.failures == []
     found = Meaning()(reading)
     row = found["leaf-a", "Ethernet1/7"]
-    assert row.pop("info") == {"target": "target-1", "ifindex": "7", "alias": "gpu-001 eth2", "if_type": "6"}
+    assert row.pop("info") == {
+        "target": "target-1",
+        "ifindex": "7",
+        "alias": "gpu-001 eth2",
+        "if_type": "6",
+        "kind": "physical",
+    }
     expected = {ending: 7000 + place for place, (_, ending) in enumerate(COUNTERS.values())}
     expected |= {
         "receive_packets_total": 7001 + 7002 + 7003,
@@ -948,3 +954,74 @@ async def test_snmpd_shows_the_interfaces_of_this_host(snmpd):
     # The agent keeps what it read for some seconds, and asking it is traffic of its own.
     assert 0 < row["receive_bytes_total"] <= loopback_bytes()
     assert 0 <= found[("real-agent",)]["uptime_seconds"] < LONG
+
+
+# --- kinds of rows
+
+CONNECTOR, STACK = (*IFX, 17), (1, 3, 6, 1, 2, 1, 31, 1, 2, 1, 3)
+ATTACHED = (1, 2, 840, 10006, 300, 43, 1, 2, 1, 1, 13)  # IEEE8023-LAG-MIB dot3adAggPortAttachedAggID
+
+
+def kinds_of(rows):
+    return {key[1]: row["info"]["kind"] for key, row in rows.items() if "info" in row}
+
+
+async def test_rows_of_iftype_6_have_the_kind_that_other_tables_show():
+    """Names that a user chose: two ports are in a bundle, one by LACP and one by ifStackTable; one has no connector."""
+    names = ["Ethernet1", "Ethernet2", "Ethernet3", "to-spine", "storage", "inner", "tenant"]
+    rows = system()
+    for index, name in enumerate(names, 1):
+        rows |= port(index, name) | {(*CONNECTOR, index): Typed(INTEGER, 2 if name == "inner" else 1)}
+    rows |= {(*ATTACHED, 1): Typed(INTEGER, 4), (*ATTACHED, 2): Typed(INTEGER, 0), (*ATTACHED, 3): Typed(INTEGER, 3)}
+    layers = [(5, 2), (5, 3), (7, 5), (0, 4), (4, 0), (1, 0)]  # 0 is above the highest, and below the lowest
+    rows |= {(*STACK, *pair): Typed(INTEGER, 1) for pair in layers} | {(*STACK, 6, 1): Typed(INTEGER, 2)}
+    async with served(rows) as agent, reader_of(agent) as reader:
+        found = kinds_of(await read(reader))
+    assert found == dict.fromkeys(names[:3], "physical") | {
+        "to-spine": "aggregate",
+        "storage": "aggregate",
+        "inner": "virtual",  # the row above Ethernet1 is not active
+        "tenant": "sub-interface",
+    }
+
+
+async def test_a_bundle_that_is_gone_changes_the_kind(clock):
+    rows = system() | port(1, "Ethernet1") | port(2, "to-spine") | {(*ATTACHED, 1): Typed(INTEGER, 2)}
+    async with served(rows) as agent, reader_of(agent) as reader:
+        first = kinds_of(await read(reader))
+        remove_below(agent, ATTACHED)
+        clock.now += switch_snmp.INVENTORY_SECONDS + 1
+        second = kinds_of(await read(reader))
+    assert first == {"Ethernet1": "physical", "to-spine": "aggregate"}
+    assert second == {"Ethernet1": "physical", "to-spine": "physical"}
+
+
+async def test_a_virtual_row_without_counters_is_no_failure():
+    """Rows of ifType 6 that are no ports, such as Linux bridges, may have no counters."""
+    bare = {oid: value for oid, value in port(2, "bridge").items() if oid[:-1] not in COUNTERS}
+    async with served(system() | port(1, "swp1") | bare) as agent, reader_of(agent) as reader:
+        reading = await reader.read()
+    assert reading.failures == []
+
+
+async def test_cumulus_with_the_sysobjectid_of_net_snmp():
+    """Where snmpd.conf sets nothing: net-snmp sends its own sysObjectID, and the kernel as sysDescr."""
+    rows = system() | {
+        (*SYSTEM, 1, 0): text("Linux leaf01 4.19.0-cl-1-amd64 #1 SMP Cumulus 4.19.149-1+cl4.3u1 (2021-01-28) x86_64"),
+        (*SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (1, 3, 6, 1, 4, 1, 8072, 3, 2, 10)),
+    }
+    names = ["swp1", "swp2s3", "eth0", "bond1", "upstream1", "mgmt", "peerlink.4094"]
+    for index, name in enumerate(names, 1):
+        rows |= port(index, name)
+    async with served(rows) as agent, reader_of(agent) as reader:
+        found = await read(reader)
+    assert found["leaf-a",]["device_info"]["profile"] == "cumulus"
+    assert kinds_of({key: row for key, row in found.items() if len(key) == 2}) == {
+        "swp1": "physical",
+        "swp2s3": "physical",
+        "eth0": "management",
+        "bond1": "aggregate",
+        "upstream1": "virtual",
+        "mgmt": "virtual",
+        "peerlink.4094": "sub-interface",
+    }

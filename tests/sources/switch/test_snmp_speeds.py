@@ -138,3 +138,26 @@ async def test_stated_speeds_of_recordings(clock):
     disproved = {name for name, reason in poller.status.failures if reason == "speed_disproved"}
     assert disproved == {"te1", "PortChannel1", "bond1", "swp1"}
     assert poller.status.failures["xe2", "speed_impossible"] == 6
+
+
+ATTACHED = (1, 2, 840, 10006, 300, 43, 1, 2, 1, 1, 13)
+"""IEEE8023-LAG-MIB dot3adAggPortAttachedAggID: the bundle of each port, by its ifIndex."""
+
+
+@pytest.mark.parametrize(("members", "is_believed"), [(0, False), (2, True), (4, False)])
+async def test_what_a_bundle_can_carry_follows_from_its_members(clock, members, is_believed):
+    """600 GB/s are three ports of 1.6 Tb/s: too much for two members, and possible where their number is unknown."""
+    rows = system() | port(9, "Port-channel1", speed=400_000)
+    for index in range(1, members + 1):
+        rows |= port(index, f"e{index}") | {(*ATTACHED, index): Typed(INTEGER, 9)}
+    async with served(rows) as agent, reader_of(agent) as source:
+        poller = Poller(source, pipeline.steps(Expectation(), SourceSteps()))
+        for poll in range(6):
+            agent.set((*IN_OCTETS, 9), Typed(COUNTER64, round(600e9 * 15 * poll)))
+            await poller.poll()
+            assert poller.status.up, poller.status.detail
+            clock.now += 15.0
+    (table,) = [one for one in poller.tables if one.schema.labels == ("switch", "port") and "link_up" in one.columns]
+    row = table.rows.index["leaf-a", "Port-channel1"]
+    assert (table.values("link_speed_bytes_per_second")[row] is not None) is is_believed
+    assert table.values("receive_bytes_per_second")[row] == (None if is_believed else pytest.approx(600e9))

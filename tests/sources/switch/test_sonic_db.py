@@ -171,11 +171,11 @@ async def test_database_values_become_rows(server, databases):
         "link_up": 1,
         "admin_up": 1,
         "link_speed_bytes_per_second": 50e9,
-        "info": ("leaf-1", "", "to gpu-001", ""),
+        "info": ("leaf-1", "", "to gpu-001", "", "physical"),
         "ecn_marked_packets_total": 70,
         "congestion_discards_total": 10,
     }
-    assert found["Ethernet4",] == {"link_up": 0, "admin_up": 1, "info": ("leaf-1", "", "etp2", "")}
+    assert found["Ethernet4",] == {"link_up": 0, "admin_up": 1, "info": ("leaf-1", "", "etp2", "", "physical")}
     assert found["priority", "Ethernet0", "3"] == {
         "receive_pfc_frames_total": 31,
         "transmit_pfc_frames_total": 32,

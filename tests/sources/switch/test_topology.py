@@ -9,8 +9,8 @@ from exporter.sources.switch.links import peer_kind, peer_mac, resolve_link
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.placement import SwitchPlacement
+from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.registry import SwitchRegistry
-from exporter.sources.switch.topology import is_management, is_physical
 from exporter.switch_api.neighbour import LldpNeighbour
 
 HOST = frozenset({"station"})
@@ -37,7 +37,7 @@ class Fabric:
         label = self.registry.claim_label(name, system_name)
         builder = TableBuilder(PORTS)
         for port, up in ports.items():
-            info = (name, "1", "", (types or {}).get(port, "6"))
+            info = port_info(name, port, "1", "", (types or {}).get(port, "6"))
             builder.row((label, port), {"link_up": up, "info": info})
         table = builder.table(self.keepers[name], 1.0)
         tables = self.placements[name].tables(label, [table], neighbours, chassis, 1.0)
@@ -319,30 +319,21 @@ def test_two_neighbours_at_one_port_are_both_kept():
     assert links.keys() == {("Eth1/1", "gpu1", "ens1f0np0"), ("Eth1/1", "bmc1", "eth0")}
 
 
-@pytest.mark.parametrize(
-    ("port", "if_type", "physical", "management"),
-    [
-        ("Ethernet1/1", "6", True, False),
-        ("Eth1/1", "", True, False),  # which is not the eth1 of a server
-        ("swp1s0", "", True, False),
-        ("et-0/0/1", "", True, False),
-        ("eth0", "6", False, True),
-        ("mgmt0", "6", False, True),
-        ("Management1", "", False, True),
-        ("Ma1", "", False, True),
-        ("Port-Channel3", "", False, False),
-        ("Po3", "161", False, False),
-        ("Vlan 1002", "", False, False),
-        ("Ethernet1/1.100", "", False, False),  # what follows is in a leaf's answer too, up and without a speed
-        ("Vxlan1", "", False, False),
-        ("Vxlan1", "vxlan", False, False),
-        ("Tunnel0", "", False, False),
-        ("Recirc-Channel1", "", False, False),
-        ("Loopback0", "24", False, False),
-    ],
-)
-def test_physical_and_management_ports(port, if_type, physical, management):
-    assert (is_physical(port, if_type), is_management(port)) == (physical, management)
+def test_only_physical_ports_have_a_group_and_a_link_of_a_unit_is_one_of_its_port():
+    """All rows have ifType 6, as on Nokia SR Linux; the management port has a host as neighbour too."""
+    fabric = Fabric(leaf1={}, spine1={"role": "spine"})
+    names = ["ethernet-1/1", "ethernet-1/1.0", "ethernet-1/2", "ethernet-1/2.0", "lag1", "irb0.10", "mgmt0", "system0"]
+    views = {"leaf1": ([to_switch("ethernet-1/1.0", "spine1"), to_host("ethernet-1/2")], dict.fromkeys(names, 1))}
+    poll_all(fabric, {"spine1": ([], {"Ethernet1/1": 1}), **views})
+    kinds, _ = fabric.poll("leaf1", *views["leaf1"])
+    assert kinds == dict.fromkeys(names) | {"ethernet-1/1": "uplink", "ethernet-1/2": "host"}
+
+
+def test_neighbours_outside_the_fabric_do_not_make_a_leaf():
+    fabric = Fabric(switch1={})
+    neighbours = [to_host("mgmt0"), to_host("docker0")]
+    kinds, links = fabric.poll("switch1", neighbours, dict.fromkeys(["Ethernet1/1", "mgmt0", "docker0"], 1))
+    assert (fabric.role("switch1"), set(kinds.values()), len(links)) == ("", {None}, 2)
 
 
 def test_links_are_resolved_again_only_after_a_change(monkeypatch):

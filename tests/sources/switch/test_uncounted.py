@@ -9,6 +9,7 @@ from exporter.core.table import Column
 from exporter.sources.switch.merge import PartialTable, SwitchDevice, SwitchReading
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Redis, Target
+from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.readers.sonic_db.reader import RedisReader
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource
@@ -27,7 +28,7 @@ class PortReader:
 
     async def read(self):
         self.time += 15.0
-        infos = [("leaf", "", "", one) for one in self.types]
+        infos = [port_info("leaf", name, "", "", one) for name, one in zip(self.names, self.types, strict=True)]
         columns = {
             ending: Column(PORTS.metrics[ending], values) for ending, values in {**self.columns, "info": infos}.items()
         }
@@ -88,7 +89,7 @@ async def test_bytes_that_another_protocol_counts_are_counts():
 
 
 async def test_what_is_no_physical_port_needs_no_count():
-    names, types = ("Vlan10", "mgmt0", "PortChannel1", "Ethernet0"), ("136", "6", "161", "6")
+    names, types = ("Vlan10", "mgmt0", "PortChannel1", "Ethernet0"), ("6", "6", "6", "6")
     source = of(PortReader(counts(None), names=names, types=types))
     assert [await uncounted(source) for _ in range(POLLS)][-1] == ["Ethernet0"]
 

@@ -25,6 +25,7 @@ from exporter.sources.switch.metrics import (
     QUEUES,
 )
 from exporter.sources.switch.options import Eapi, Target
+from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.command_reader import LLDP, VERSION, CommandReader
@@ -172,7 +173,7 @@ class EapiReader(CommandReader[EapiClient]):
         row["transmit_pfc_all_priorities_frames_total"] = transmitted
         row["congestion_discards_total"] = drops
         row |= api_reader.port_state_cells(port)
-        row["info"] = (self._target.name, "", port.description, port.kind)
+        row["info"] = port_info(self._target.name, name, "", port.description, port.if_type)
         self._builders[PORTS].row((name,), row)
 
     def _add_queues(self, name: str, marks: Mapping[str, int | None], drops: Mapping[str, int]) -> None:

@@ -17,6 +17,7 @@ from exporter.sources.switch.metrics import (
     QUEUES,
 )
 from exporter.sources.switch.options import Target
+from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.empty_cages import has_module
@@ -100,7 +101,7 @@ class NvueRows:
     def parts(self) -> list[PartialTable]:
         """Return all rows."""
         for name, port in self.ports.items():
-            self._ports_builder.row((name,), self._port_row(port))
+            self._ports_builder.row((name,), self._port_row(name, port))
         queues = self._qos_part(self._queues_builder, lambda qos: qos.queues, _QUEUE_KEYS)
         parts = [
             self._ports_builder.part(self.time, epochs=[self.epoch] * len(self.ports)),
@@ -112,10 +113,10 @@ class NvueRows:
         ]
         return [part for part in parts if part is not None and part.columns]
 
-    def _port_row(self, port: NvueInterface) -> dict[str, Value | None]:
+    def _port_row(self, name: str, port: NvueInterface) -> dict[str, Value | None]:
         row: dict[str, Value | None] = {ending: port.counters.get(key) for ending, key in _PORT_KEYS.items()}
         row |= api_reader.state_cells(port.up, None, port.speed)
-        row["info"] = (self._target.name, port.ifindex, port.description, "")
+        row["info"] = port_info(self._target.name, name, port.ifindex, port.description, "")
         return row
 
     def _qos_part(

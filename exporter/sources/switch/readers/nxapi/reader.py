@@ -13,6 +13,7 @@ from exporter.sources.switch.merge import (
 )
 from exporter.sources.switch.metrics import PORTS, QUEUES
 from exporter.sources.switch.options import Nxapi, Target
+from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
@@ -108,7 +109,7 @@ class NxapiReader(CommandReader[NxapiClient]):
             row["receive_pfc_all_priorities_frames_total"] = received
             row["transmit_pfc_all_priorities_frames_total"] = transmitted
             row |= api_reader.port_state_cells(port)
-            row["info"] = (self._target.name, "", port.description, port.kind)
+            row["info"] = port_info(self._target.name, name, "", port.description, port.if_type)
             self._builders[PORTS].row((name,), row)
             port_queues = queues.get(canonical(name), {})
             for queue in sorted(port_queues, key=int):

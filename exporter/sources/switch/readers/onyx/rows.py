@@ -7,6 +7,7 @@ from exporter.core.table import Value
 from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
 from exporter.sources.switch.metrics import PORTS, PRIORITIES, QUEUES
 from exporter.sources.switch.options import Target
+from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
 from exporter.switch_api.onyx.parser import (
@@ -67,10 +68,12 @@ class OnyxRows:
         """Return all rows."""
         for port in {**self.counters, **self.states}:
             if self._target.matches(port):
-                self._ports_builder.row((port,), self._port_row(self.counters.get(port), self.states.get(port)))
+                self._ports_builder.row((port,), self._port_row(port, self.counters.get(port), self.states.get(port)))
         return [self._ports_builder.part(self.time), *self._congestion_parts(), *self._pfc_parts()]
 
-    def _port_row(self, counters: OnyxCounters | None, state: OnyxPortState | None) -> dict[str, Value | None]:
+    def _port_row(
+        self, port: str, counters: OnyxCounters | None, state: OnyxPortState | None
+    ) -> dict[str, Value | None]:
         row: dict[str, Value | None] = {}
         if counters is not None:
             for direction in ("receive", "transmit"):
@@ -81,7 +84,7 @@ class OnyxRows:
         if state is not None:
             row |= api_reader.state_cells(state.up, None, state.speed)
         alias = (state.description if state else None) or ""
-        row["info"] = (self._target.name, "", alias, "")
+        row["info"] = port_info(self._target.name, port, "", alias, "")
         return row
 
     def _congestion_parts(self) -> Sequence[PartialTable]:

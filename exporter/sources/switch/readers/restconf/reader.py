@@ -10,6 +10,7 @@ from exporter.core.table import Value
 from exporter.sources.switch.merge import Family, PartialTableBuilder, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Restconf, Target
+from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.api_reader import ApiReader
 from exporter.switch_api.errors import (
@@ -80,7 +81,7 @@ class RestconfReader(ApiReader[RestconfClient]):
         ]
         for name, port in interfaces.ports.items():
             if self._target.matches(name):
-                self._ports.row((name,), self._port_row(port))
+                self._ports.row((name,), self._port_row(name, port))
         parts = [self._ports.part(now)]
         families = api_reader.families(parts, dict.fromkeys(COUNTED_FAMILIES, Support.NOT_COUNTED))
         families |= dict.fromkeys(UNSUPPORTED_FAMILIES, Support.UNSUPPORTED)
@@ -114,9 +115,9 @@ class RestconfReader(ApiReader[RestconfClient]):
             self._neighbours = list(neighbours)
             self._lldp_support = Support.COUNTED if neighbours else Support.NOT_COUNTED
 
-    def _port_row(self, port: PortState) -> dict[str, Value | None]:
+    def _port_row(self, name: str, port: PortState) -> dict[str, Value | None]:
         return {
             **port.counters,
             **api_reader.port_state_cells(port),
-            "info": (self._target.name, port.index, port.description, port.kind),
+            "info": port_info(self._target.name, name, port.index, port.description, port.if_type),
         }

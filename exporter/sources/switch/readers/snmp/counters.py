@@ -290,7 +290,10 @@ class SnmpCounters:
         for ending, values in self._queue_totals().items():
             columns.setdefault(ending, Column(metrics[ending], [values.get(key) for key in rows.keys]))
         columns |= self._states(rows.ports, inventory)
-        return PartialTable(PORTS, rows.keys, columns, *times(rows.ports), epochs=[epoch] * len(rows.keys))
+        members = [inventory.members.get(port) for port in rows.ports]
+        return PartialTable(
+            PORTS, rows.keys, columns, *times(rows.ports), epochs=[epoch] * len(rows.keys), members=members
+        )
 
     def _queue_totals(self) -> dict[str, dict[LabelValues, Value | None]]:
         """Return the sums over the queues of each port, by ending and port; queues are read less often than ports."""

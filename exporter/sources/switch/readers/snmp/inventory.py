@@ -4,14 +4,18 @@ The label of a port is its ifName, since ifIndex may change at a restart, and if
 that a walk of these columns lists are exported.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from exporter.core.source import Failure, SourceError
 from exporter.snmp.ber import Oid
 from exporter.snmp.ber import Value as SnmpValue
 from exporter.snmp.client import SnmpClient
+from exporter.sources.switch.metrics import KIND
 from exporter.sources.switch.options import Target
+from exporter.sources.switch.port_kinds import Evidence, PortKind, port_info
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.readers.snmp.text import (
     dotted,
@@ -25,11 +29,17 @@ IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 IF_DESCR, IF_TYPE, IF_SPEED, IF_ADMIN, IF_OPER = (*IF, 2), (*IF, 3), (*IF, 5), (*IF, 7), (*IF, 8)
 IF_NAME, IF_HIGH_SPEED, IF_ALIAS = (*IFX, 1), (*IFX, 15), (*IFX, 18)
 
-COLUMNS = (IF_NAME, IF_DESCR, IF_TYPE, IF_ALIAS)
+IF_CONNECTOR, IF_STACK = (*IFX, 17), (1, 3, 6, 1, 2, 1, 31, 1, 2, 1, 3)
+ATTACHED = (1, 2, 840, 10006, 300, 43, 1, 2, 1, 1, 13)
+"""IEEE8023-LAG-MIB dot3adAggPortAttachedAggID: by port, the index of the bundle that it is in."""
+
+COLUMNS = (IF_NAME, IF_DESCR, IF_TYPE, IF_ALIAS, IF_CONNECTOR, IF_STACK, ATTACHED)
 
 ETHERNET = frozenset({6, 62, 69, 117})
-LAG = 161
-"""Values of ifType: Ethernet ports (ethernetCsmacd and the obsolete values), and ieee8023adLag."""
+"""Values of ifType of Ethernet ports: ethernetCsmacd and the obsolete values."""
+
+_ACTIVE = 1
+_TRUTH = MappingProxyType({1: True, 2: False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +50,9 @@ class Inventory:
         ports: Index of each exported interface to the label of its port.
         facts: Index to the label values of the metric `info`.
         excluded: Indexes of interfaces that are not exported.
-        ethernet: Indexes of exported Ethernet ports.
-        counting: Indexes of exported Ethernet ports and LAGs, which all have counters.
+        ethernet: Indexes of exported Ethernet ports, those for management included.
+        counting: Indexes of exported Ethernet ports and bundles, which all have counters.
+        members: Index of each bundle to the number of its ports, where the switch lists them.
         by_name: Canonical ifName and ifDescr to the index; without names that two interfaces share.
         by_name_or_alias: The same with ifAlias, which is free text.
         texts: The columns as read, for a later reading in which some fail.
@@ -52,13 +63,14 @@ class Inventory:
     excluded: frozenset[Oid]
     ethernet: frozenset[Oid]
     counting: frozenset[Oid]
+    members: Mapping[Oid, int]
     by_name: Mapping[str, Oid]
     by_name_or_alias: Mapping[str, Oid]
     texts: Mapping[Oid, Mapping[Oid, SnmpValue]]
 
 
 async def read_inventory(
-    client: SnmpClient, target: Target, known: Inventory | None = None
+    client: SnmpClient, target: Target, known: Inventory | None = None, port_names: Sequence[str] = ()
 ) -> tuple[Inventory, list[Failure]]:
     """Walk the interface table.
 
@@ -66,6 +78,7 @@ async def read_inventory(
         client: Client of the switch.
         target: Selects the exported ports.
         known: The previous inventory: columns that fail keep its values, so that labels do not change.
+        port_names: Patterns of the names of ports, as of a Profile.
 
     Raises:
         SourceError: There are no interfaces.
@@ -77,31 +90,69 @@ async def read_inventory(
     texts: dict[Oid, Mapping[Oid, SnmpValue]] = {oid: column.rows for oid, column in result.columns.items()}
     if known is not None:
         texts |= {one.oid: {**known.texts[one.oid], **texts[one.oid]} for one in result.problems}
-    return _build(target, texts), failures_of(result)
+    return _build(target, texts, port_names), failures_of(result)
 
 
-def _build(target: Target, texts: Mapping[Oid, Mapping[Oid, SnmpValue]]) -> Inventory:
-    names, descriptions, types, aliases = (texts[oid] for oid in COLUMNS)
+def _build(target: Target, texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_names: Sequence[str]) -> Inventory:
+    names, descriptions, types, aliases = (texts[oid] for oid in COLUMNS[:4])
     found: dict[Oid, str] = {}
     for index in sorted({*names, *descriptions}):
         found[index] = text_of(names.get(index)) or text_of(descriptions.get(index)) or dotted(index)
     ports = unique_labels(found)
     exported = {index: port for index, port in ports.items() if target.matches(port)}
+    evidence = _evidence(texts, port_names)
     facts = {
-        index: (target.name, dotted(index), text_of(aliases.get(index)), text_of(types.get(index)))
+        index: port_info(
+            target.name,
+            text_of(names.get(index)) or text_of(descriptions.get(index)),
+            dotted(index),
+            text_of(aliases.get(index)),
+            text_of(types.get(index)),
+            evidence(index),
+        )
         for index in exported
     }
-    ethernet = frozenset(index for index in exported if number_of(types.get(index)) in ETHERNET)
-    lags = {index for index in exported if number_of(types.get(index)) == LAG}
+    kinds = {index: fact[KIND] for index, fact in facts.items()}
+    ethernet = frozenset(
+        index
+        for index, kind in kinds.items()
+        if kind in (PortKind.PHYSICAL, PortKind.MANAGEMENT) and number_of(types.get(index)) in ETHERNET
+    )
+    bundles = {index for index, kind in kinds.items() if kind == PortKind.AGGREGATE}
+    attached: Counter[Oid] = Counter(
+        (bundle,) for index, bundle in texts[ATTACHED].items() if isinstance(bundle, int) and index != (bundle,)
+    )
     return Inventory(
         exported,
         facts,
         frozenset(ports.keys() - exported.keys()),
         ethernet,
-        ethernet | lags,
+        ethernet | bundles,
+        {index: attached[index] for index in bundles if attached[index]},
         index_by_name(names, descriptions),
         index_by_name(names, descriptions, aliases),
         texts,
+    )
+
+
+def _evidence(texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_names: Sequence[str]) -> Callable[[Oid], Evidence]:
+    """Return the function of what the tables show of an interface beside its name and type."""
+    lower: Counter[Oid] = Counter(
+        index[:1]
+        for index, status in texts[IF_STACK].items()
+        if len(index) == 2 and all(index) and status == _ACTIVE  # 0 is below the lowest, and above the highest
+    )
+    aggregators = {
+        (bundle,)
+        for index, bundle in texts[ATTACHED].items()
+        if isinstance(bundle, int) and bundle and index != (bundle,)
+    }
+    return lambda index: Evidence(
+        text_of(texts[IF_DESCR].get(index)),
+        index in aggregators,
+        lower[index],
+        _TRUTH.get(number_of(texts[IF_CONNECTOR].get(index)) or 0),
+        port_names,
     )
 
 

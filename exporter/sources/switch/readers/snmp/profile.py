@@ -22,12 +22,7 @@ from exporter.config.yaml_reader import read
 from exporter.core.table import Schema
 from exporter.snmp.ber import Oid, parse_oid
 from exporter.sources.switch.merge import Family
-from exporter.sources.switch.metrics import (
-    PORTS,
-    PRIORITIES,
-    PRIORITY_GROUPS,
-    QUEUES,
-)
+from exporter.sources.switch.metrics import PORTS, PRIORITIES, PRIORITY_GROUPS, QUEUES
 
 GENERIC = "generic"
 """The profile of a switch that no other profile matches."""
@@ -139,6 +134,7 @@ class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         descriptions: Shell patterns of the sysDescr of matching switches, whatever their sysObjectID.
         interval: Time between polls if the configuration sets none.
         refresh: Time between refreshes of the counters, as documented by the vendor.
+        port_names: Shell patterns of the names of its ports, where bundles and bridges may have any name.
         stamps: Column with the sysUpTime at which the counters of a port were read.
         optics: MIB of module sensors: ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB or JUNIPER-DOM-MIB.
         without: Names of tables of the extended profile that the switch does not have, or implements incorrectly.
@@ -151,6 +147,7 @@ class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     descriptions: tuple[str, ...] = ()
     interval: Duration | None = None
     refresh: Duration | None = None
+    port_names: tuple[str, ...] = ()
     stamps: str | None = None
     optics: Literal["entity", "cisco", "junos"] | None = None
     without: tuple[str, ...] = ()
@@ -230,6 +227,7 @@ class Profile:
     refresh: float | None = None
     stamps: Oid | None = None
     optics: str | None = None
+    port_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -354,6 +352,7 @@ def _extend(name: str, specs: Mapping[str, tuple[ProfileSpec, Path]], derived: t
         base.refresh if spec.refresh is None else float(spec.refresh),
         base.stamps if spec.stamps is None else parse_oid(spec.stamps),
         spec.optics or base.optics,
+        spec.port_names or base.port_names,
     )
 
 

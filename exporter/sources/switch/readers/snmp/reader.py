@@ -175,7 +175,9 @@ class SnmpReader:
         if stale:
             self._update_device(system)
         if stale or self._inventory is None:
-            self._inventory, more = await read_inventory(client, self._target, self._inventory)
+            self._inventory, more = await read_inventory(
+                client, self._target, self._inventory, self._profile.port_names
+            )
             self._inventory_time = monotonic()
             self._counters.reset()
             failures += more

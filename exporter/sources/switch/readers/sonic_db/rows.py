@@ -13,6 +13,7 @@ from exporter.sources.switch.metrics import (
     PRIORITY_GROUPS,
     QUEUES,
 )
+from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
 from exporter.switch_api.sonic_db import parser
@@ -84,7 +85,7 @@ class SonicRows:
         row: dict[str, Value | None] = {ending: count for ending, count in counters.items() if "/" not in ending}
         row |= api_reader.packet_sum_cells(counters)
         row |= api_reader.state_cells(state.up, state.admin_up, state.speed)
-        row["info"] = (self._target_name, "", state.description or state.alias, "")
+        row["info"] = port_info(self._target_name, name, "", state.description or state.alias, "")
         self._builders[PORTS].row((name,), row)
         for priority in range(parser.PRIORITIES):
             cells = {
