@@ -166,14 +166,16 @@ def _highest_rates(table: Table, ending: str) -> Sequence[float | None]:
     A row whose stated speed is not believed has no speed that may be wrong by some factor: the limit is what is
     possible at all.
     """
-    limits = [None if limit is None else MAX_EXCESS * limit for limit in counters.limits(table, ending, MAX_SPEED)]
     if table.ceilings is None or ending.endswith("_seconds_total"):
-        return limits
+        limits = counters.limits(table, ending, MAX_SPEED)
+        return [None if limit is None else MAX_EXCESS * limit for limit in limits]
     share = 1 if ending.endswith("_bytes_total") else counters.SMALLEST_PACKET
-    return [
-        limit if limit is None or ceiling is None else min(limit, ceiling / share)
-        for limit, ceiling in zip(limits, table.ceilings, strict=True)
-    ]
+    highest: list[float | None] = []
+    for stated, ceiling in zip(counters.limits(table, ending), table.ceilings, strict=True):
+        tolerated = MAX_EXCESS * (stated or MAX_SPEED / share)
+        possible = tolerated if ceiling is None else ceiling / share
+        highest.append(min(possible, tolerated) if stated else possible)
+    return highest
 
 
 def _with_held(rates: Rates, last: Rates, table: Table, deltas: Deltas) -> list[float | None]:

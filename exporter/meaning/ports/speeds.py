@@ -12,7 +12,7 @@ A speed that is not believed is removed from the table, so that no later step us
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from operator import lt
+from operator import le, lt, sub
 from typing import NamedTuple
 
 from exporter.core.found_failures import failure_table
@@ -168,8 +168,14 @@ def _doubts(
     """
     index, keys, doubts = table.rows.index, table.rows.keys, before.doubts
     rows = {index[key] for key in doubts if key in index}
+    seconds: Sequence[float] = ()
+    measured: Sequence[float] | None = None
     for column in columns:
-        rows.update(_unusual(before.counts.get(column.metric.ending), column, times, speeds))
+        old = before.counts.get(column.metric.ending)
+        if old is not None and column.values is not old.values:
+            if old.times is not measured:  # both directions are read together as a rule
+                measured, seconds = old.times, list(map(sub, times, old.times))
+            rows.update(_unusual(old, column, seconds, speeds))
     impossible: set[int] = set()
     if not rows and len(doubts) == 0:
         return doubts, impossible
@@ -197,18 +203,23 @@ def _kept(
     return dict(missing[-MAX_KEPT:])
 
 
-def _unusual(
-    old: Counts | None, column: Column, times: Sequence[float], speeds: Sequence[float | None]
-) -> Iterable[int]:
-    """Return the rows whose count fell, or rose by more than EXCESS times their speed."""
-    if old is None or column.values is old.values:
-        return ()
+def _unusual(old: Counts, column: Column, seconds: Sequence[float], speeds: Sequence[float | None]) -> Iterable[int]:
+    """Return the rows whose count fell, or rose by more than EXCESS times their speed.
+
+    In most reads there are none, which whole columns show in C.
+    """
     most = EXCESS * column.divisor / column.factor
-    cells = zip(column.values, old.values, times, old.times, speeds, strict=True)
+    highest = [most * speed * passed if speed else inf for speed, passed in zip(speeds, seconds, strict=True)]
+    new: Sequence[int] = column.values  # type: ignore[assignment]  # counters are integers; None is excluded below
+    last: Sequence[int] = old.values  # type: ignore[assignment]  # likewise
+    if None not in column.values and None not in old.values:
+        rises = list(map(sub, new, last))
+        if min(rises, default=0) >= 0 and all(map(le, rises, highest)):
+            return ()
     return [
         row
-        for row, (new, last, now, then, speed) in enumerate(cells)
-        if speed and new is not None and last is not None and not last <= new <= last + most * speed * (now - then)  # type: ignore[operator]  # counters are integers
+        for row, (now, was, limit) in enumerate(zip(column.values, old.values, highest, strict=True))
+        if limit != inf and isinstance(now, int) and was is not None and not 0 <= now - was <= limit
     ]
 
 
@@ -266,7 +277,7 @@ def _failures(
     """Return reason and description for each row that states a speed that is not believed."""
     failures: dict[int, tuple[str, str]] = {}
     lowest = MAX_LINK_SPEED  # no limit is below it, so most tables need no look at single rows
-    if max((speed for speed in speeds if speed is not None), default=0) > lowest:
+    if max(filter(None, speeds), default=0) > lowest:
         for row, speed in enumerate(speeds):
             if speed is not None and speed > limit_of(_members(table, row)):
                 failures[row] = IMPOSSIBLE, f"states {_bits(speed)}, which no such link has"
