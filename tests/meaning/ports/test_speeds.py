@@ -12,10 +12,11 @@ from exporter.core import vocabulary
 from exporter.core.definition import SourceSteps
 from exporter.core.poller import Poller
 from exporter.core.source import Reading
-from exporter.core.table import Column, RowKeeper, Table
+from exporter.core.table import Column, RowKeeper, Samples, Table
 from exporter.daemon import pipeline
 from exporter.daemon.pipeline import Expectation
 from exporter.meaning.ports import links, rates, speeds, states
+from exporter.sources.bursts.metrics import SCHEMA as BURSTS
 from exporter.sources.ibfabric.metrics import PORTS as IB_PORTS
 from exporter.sources.nic.metrics import SCHEMA as NIC
 from exporter.sources.rdma.metrics import SCHEMA as RDMA
@@ -352,3 +353,24 @@ def test_a_narrow_counter_that_wraps_disproves_a_speed_with_the_intervals_betwee
 def test_the_step_before_rates_is_the_first_of_all_sources():
     made = pipeline.steps(Expectation(), SourceSteps())
     assert made.index(speeds.step) < made.index(rates.step)
+
+
+def test_while_traffic_disproves_the_link_speed_no_sample_of_bursts_is_counted():
+    """A bond of two ports that states the speed of one, and carries up to twice as much."""
+    keeper, made = RowKeeper(BURSTS.labels), pipeline.steps(Expectation(), SourceSteps())
+    memory, now, count, counted = {}, 1000.0, 0, []
+    for load in (0.5, 1.2, 1.2, 1.2, 0.5):
+        taken = []
+        for _ in range(5):
+            now, count = now + 1.0, count + round(load * FIFTY_GB)
+            taken.append((now, count, 0, FIFTY_GB))
+        columns = {vocabulary.SAMPLES: Column(BURSTS.metrics[vocabulary.SAMPLES], [Samples(tuple(taken))])}
+        tables = [Table(BURSTS, keeper.rows([("mlx5_bond_0", "1")]), columns, now)]
+        for place, step in enumerate(made):
+            out = []
+            for table in tables:
+                memory[place, table.schema], found = step(memory.get((place, table.schema)), table)
+                out += found
+            tables = out
+        counted.append(tables[0].values("receive_utilization_samples")[0].counts[-1])
+    assert counted == [4, 9, 14, 14, 14]
