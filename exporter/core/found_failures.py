@@ -13,7 +13,7 @@ from exporter.core.vocabulary import info
 
 _DETAIL = "failure_info"
 
-_SCHEMA = vocabulary.schema(
+SCHEMA = vocabulary.schema(
     "fabric_source_",
     ("device", "reason"),
     own={_DETAIL: info("What a step of meaning found wrong.", "detail")},
@@ -23,19 +23,15 @@ _SCHEMA = vocabulary.schema(
 
 def failure_table(failures: Sequence[Failure], time: float) -> Table:
     """Return the table of failures, of which there is one for each device and reason."""
-    rows = Rows(_SCHEMA.labels, [(one.device, one.reason) for one in failures], {})
-    column = Column(_SCHEMA.metrics[_DETAIL], [(one.detail,) for one in failures])
-    return Table(_SCHEMA, rows, {_DETAIL: column}, time)
+    rows = Rows(SCHEMA.labels, [(one.device, one.reason) for one in failures], {})
+    column = Column(SCHEMA.metrics[_DETAIL], [(one.detail,) for one in failures])
+    return Table(SCHEMA, rows, {_DETAIL: column}, time)
 
 
-def without_failures(tables: Sequence[Table]) -> tuple[list[Table], list[Failure]]:
-    """Return the tables that are exported, and the failures of the others."""
-    exported = [table for table in tables if table.schema is not _SCHEMA]
-    failures = [
+def failures_in(table: Table) -> list[Failure]:
+    """Return the failures of a table of SCHEMA."""
+    return [
         Failure(device, reason, str(detail[0]))
-        for table in tables
-        if table.schema is _SCHEMA
         for (device, reason), detail in zip(table.rows.keys, table.values(_DETAIL) or (), strict=True)
         if isinstance(detail, tuple)
     ]
-    return exported, failures

@@ -14,7 +14,7 @@ from time import monotonic, time
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from exporter.core.found_failures import without_failures
+from exporter.core import found_failures
 from exporter.core.source import (
     Failure,
     Source,
@@ -160,7 +160,7 @@ class Poller:
                 if not reading.tables and not reading.failures and not await self.source.applies():
                     self._set_absent()  # the hardware or the files are gone
                     return
-            tables, found = without_failures(await self._apply_steps_to_all(reading.tables))
+            tables = await self._apply_steps_to_all(reading.tables)
         except TimeoutError as error:  # of the deadline, or raised by the source
             text = f"no answer within {self._deadline:g} s" if limit.expired() else str(error)
             self._failed(SourceError("timeout", text))
@@ -171,7 +171,7 @@ class Poller:
                 logger.exception("%s: error in this program; other sources continue", self._name)
             self._failed(SourceError("internal", f"{type(error).__name__}: {error}"))
         else:
-            self._succeeded([*reading.failures, *found], tables)
+            self._succeeded(reading.failures, tables)
         finally:
             self.status.duration = monotonic() - begun
             self.first_read.set()
@@ -230,12 +230,13 @@ class Poller:
             logger.info("%s: is read again", self._name)
         self.status.up, self.status.reason, self.status.detail = True, "", ""
         self.status.last_success = time()
-        self.tables = tables
+        self.tables = [table for table in tables if table.schema is not found_failures.SCHEMA]
+        found = [table for table in tables if table.schema is found_failures.SCHEMA]
         now = monotonic()
         # Stale after two intervals: one failed read is no gap in the graphs, but values older than that would show an
         # outage as an idle link. The duration of the read is added, because the next may take as long.
         self._fresh_until = now + 2 * self.source.interval + (now - self._last_read)
-        self._record_failures(failures)
+        self._record_failures([*failures, *(one for table in found for one in found_failures.failures_in(table))])
 
     def _failed(self, error: SourceError) -> None:
         if self.status.up is not False or self.status.reason != error.reason:
