@@ -19,6 +19,7 @@ from exporter.core.found_failures import failure_table
 from exporter.core.source import Failure
 from exporter.core.table import Column, LabelValues, Metric, Rows, Schema, Table
 from exporter.core.vocabulary import SPEED
+from exporter.meaning.ports.counters import MAX_WRAPPING_WIDTH
 
 MAX_LINK_SPEED = 1.6e12 / 8
 """Bytes per second of the fastest physical port that exists (IEEE 802.3dj, 1.6 Tb/s)."""
@@ -37,9 +38,6 @@ BELIEVED_AFTER = 3600.0
 
 MAX_KEPT = 4096
 """Rows of one table, beside those that are there now, whose doubts are kept while they are missing."""
-
-MAX_WRAPPING_WIDTH = 32
-"""Bits of the widest counter whose fall may be a wrap at a higher speed than the stated one."""
 
 BYTES = ("receive_bytes_total", "transmit_bytes_total")
 
@@ -177,7 +175,7 @@ def _doubts(
                 measured, seconds = old.times, list(map(sub, times, old.times))
             rows.update(_unusual(old, column, seconds, speeds))
     impossible: set[int] = set()
-    if not rows and len(doubts) == 0:
+    if not rows and not doubts:
         return doubts, impossible
     kept = _kept(doubts, index, table.time)
     for row in rows:
@@ -276,8 +274,7 @@ def _failures(
 ) -> dict[int, tuple[str, str]]:
     """Return reason and description for each row that states a speed that is not believed."""
     failures: dict[int, tuple[str, str]] = {}
-    lowest = MAX_LINK_SPEED  # no limit is below it, so most tables need no look at single rows
-    if max(filter(None, speeds), default=0) > lowest:
+    if max(filter(None, speeds), default=0) > MAX_LINK_SPEED:  # no limit is below it: most tables need no look at rows
         for row, speed in enumerate(speeds):
             if speed is not None and speed > limit_of(_members(table, row)):
                 failures[row] = IMPOSSIBLE, f"states {_bits(speed)}, which no such link has"
