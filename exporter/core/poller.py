@@ -14,9 +14,9 @@ from time import monotonic, time
 from typing import Any, TypeAlias
 from zlib import crc32
 
+from exporter.core import found_failures
 from exporter.core.source import (
     Failure,
-    Reading,
     Source,
     SourceError,
     is_exported,
@@ -178,7 +178,7 @@ class Poller:
                 logger.exception("%s: error in this program; other sources continue", self._name)
             self._failed(SourceError("internal", f"{type(error).__name__}: {error}"))
         else:
-            self._succeeded(reading, tables)
+            self._succeeded(reading.failures, tables)
         finally:
             self.status.duration = monotonic() - begun
             self.first_read.set()
@@ -238,19 +238,21 @@ class Poller:
         self.tables = ()
         self.status.up, self.status.reason, self.status.detail = None, "", ""
 
-    def _succeeded(self, reading: Reading, tables: Sequence[Table]) -> None:
+    def _succeeded(self, failures: Sequence[Failure], tables: Sequence[Table]) -> None:
         if self.status.up is False:
             logger.info("%s: is read again", self._name)
         self.status.up, self.status.reason, self.status.detail = True, "", ""
+        found = [table for table in tables if table.schema is found_failures.SCHEMA]
+        own = [table for table in tables if table.schema is not found_failures.SCHEMA]
         # Rates after a suspension are not of the seconds that have passed: that read is only where the next ones begin.
-        self.tables = () if self._was_suspended() else tables
+        self.tables = () if self._was_suspended() else own
         self._suspended = suspended_seconds()
         now = monotonic()
         self.status.last_success, self.status.succeeded_at = time(), now
         # Stale after two intervals: one failed read is no gap in the graphs, but values older than that would show an
         # outage as an idle link. The duration of the read is added, because the next may take as long.
         self._fresh_until = now + 2 * self.source.interval + (now - self._last_read)
-        self._record_failures(reading.failures)
+        self._record_failures([*failures, *(one for table in found for one in found_failures.failures_in(table))])
 
     def _failed(self, error: SourceError) -> None:
         if self.status.up is not False or self.status.reason != error.reason:

@@ -233,6 +233,10 @@ class Table:
             node); None for a row without siblings.
         part: Distinguishes several tables of one schema from one source (for example one per driver).
         times: Monotonic seconds of each row's reading, where rows are read far apart.
+        members: For each row the number of physical links that it consists of, None where unknown, as of most bundles;
+            None for the whole where every row is one link.
+        ceilings: For each row whose stated speed, or whose traffic now, is not believed, the bytes per second that it
+            cannot reach; set by `exporter.meaning.ports.speeds`.
     """
 
     schema: Schema
@@ -243,6 +247,8 @@ class Table:
     kinds: Sequence[str | None] | None = None
     part: str = ""
     times: Sequence[float] | None = None
+    members: Sequence[int | None] | None = None
+    ceilings: Sequence[float | None] | None = None
 
     def values(self, ending: str) -> Sequence[Value | None] | None:
         """Return the values of a column, or None if the table lacks it."""

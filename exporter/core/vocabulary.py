@@ -235,13 +235,14 @@ ENDINGS: Mapping[str, Ending] = MappingProxyType(
         "out_of_buffer_total": counter("Packets received and dropped because the receive queue had no buffer posted."),
         "link_up": gauge("Whether the link is up and can carry traffic (1) or not (0)."),
         "link_speed_bytes_per_second": gauge(
-            "Current speed of the link; absent while the link is down or its speed is unknown."
+            "Current speed of the link; absent while the link is down, or its speed is unknown or disproved by its"
+            " traffic."
         ),
         "link_max_speed_bytes_per_second": gauge("Highest speed that the hardware of the port supports."),
         "link_expected_speed_bytes_per_second": gauge(
             "Speed expected of the link: from the configuration; else, for a network device that carries RDMA, the"
-            " highest speed that its hardware supports, where the driver reports it; else the highest speed among"
-            " ports of the same kind."
+            " highest speed that its hardware supports, where the driver reports it; else the highest speed on which"
+            " two ports of the same kind agree."
         ),
         "link_degraded": gauge(
             "Whether the link is slower than expected (1) or not (0); absent without an expected speed. A link that"

@@ -14,10 +14,23 @@ from exporter.meaning.ports import (
     links,
     oversubscription,
     rates,
+    sampled_speeds,
+    speeds,
 )
 from exporter.meaning.training import jobs
 
-MEANINGS = (rates, burst_shares, congestion_ratios, links, imbalance, oversubscription, jobs, expectations)
+MEANINGS = (
+    speeds,
+    sampled_speeds,
+    rates,
+    burst_shares,
+    congestion_ratios,
+    links,
+    imbalance,
+    oversubscription,
+    jobs,
+    expectations,
+)
 """The modules of all steps."""
 
 
@@ -45,6 +58,8 @@ def steps(expected: Expectation, own: SourceSteps, verdicts: Step | None = None)
     """
     pipeline: list[Step] = [
         *own.first,
+        speeds.step,
+        sampled_speeds.step,
         rates.step,
         burst_shares.step,
         congestion_ratios.step,

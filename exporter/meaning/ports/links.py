@@ -1,7 +1,8 @@
 """Links: whether each is as fast as expected.
 
 The expected speed of a link is the one that its source knows from both ends; else the configured one; else the highest
-that the port's hardware supports; else the highest among its siblings. If the source of a table knows it for one link,
+that the port's hardware supports; else the highest that at least two of its siblings have, whose traffic does not
+exceed it. If the source of a table knows it for one link,
 all rows of that table are compared with the source's value only. Only network devices that carry RDMA report the speed
 of their hardware; RDMA ports are compared with the configuration or their siblings, and where all are equally slow, the
 network devices show it. The uplinks of a switch are siblings. Its ports to hosts are not: a leaf may have fast ones for
@@ -10,6 +11,7 @@ expected speed, and one that is down, is not rated. Lanes are not compared separ
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from exporter.core import vocabulary
 from exporter.core.table import (
@@ -19,6 +21,7 @@ from exporter.core.table import (
     Table,
 )
 from exporter.core.vocabulary import EXPECTED_SPEED
+from exporter.meaning.ports.speeds import EXCESS
 
 DEGRADED = "link_degraded"
 
@@ -67,12 +70,34 @@ def _expected_speeds(table: Table, speeds: Sequence[float | None], of_carriers: 
 
 
 def _highest_of_siblings(table: Table, speeds: Sequence[float | None]) -> list[float | None]:
-    """Return for each row the highest speed among the rows of its kind, if there are at least two known."""
+    """Return for each row the highest speed on which two rows of its kind agree; a row that exceeds its speed is none.
+
+    One alone may state anything: it would make all honest ones degraded.
+    """
     if table.kinds is None:
         return [None] * len(speeds)
     known: dict[str, list[float]] = {}
-    for kind, speed in zip(table.kinds, speeds, strict=True):
-        if kind is not None and kind not in MIXED_SPEED_KINDS and speed is not None:
+    for kind, speed, is_contradicted in zip(table.kinds, speeds, _contradicted(table, speeds), strict=True):
+        if kind is not None and kind not in MIXED_SPEED_KINDS and speed is not None and not is_contradicted:
             known.setdefault(kind, []).append(speed)
-    best = {kind: max(found) for kind, found in known.items() if len(found) > 1}
+    best = {kind: _highest_agreed(found) for kind, found in known.items()}
     return [None if kind is None else best.get(kind) for kind in table.kinds]
+
+
+def _highest_agreed(speeds: Sequence[float]) -> float | None:
+    """Return the highest speed that another one reaches too; None if there is none."""
+    highest = sorted(speeds, reverse=True)
+    return next((one for one, other in pairwise(highest) if other >= one * TOLERANCE), None)
+
+
+def _contradicted(table: Table, speeds: Sequence[float | None]) -> Sequence[bool]:
+    """Return for each row whether it carried more than its speed in the last interval, in either direction."""
+    found = [False] * len(speeds)
+    for ending in vocabulary.UTILIZATION:
+        rates = table.numbers(ending)
+        if rates is not None:
+            found = [
+                was or bool(rate and speed and rate > EXCESS * speed)
+                for was, rate, speed in zip(found, rates, speeds, strict=True)
+            ]
+    return found

@@ -21,13 +21,11 @@ from exporter.core.table import (
 from exporter.core.vocabulary import RESETS
 from exporter.meaning.ports import counters
 from exporter.meaning.ports.counters import Baseline, CounterState, Deltas
+from exporter.meaning.ports.speeds import MAX_LINK_SPEED
 
 MAX_EXCESS = 16
 """Factor over what the link can carry, or over the time passed, above which a delta gets no rate: the device returned a
 wrong value, or 0, for a moment. It is that large because the speed that a switch reports may be a configured one."""
-
-MAX_SPEED = 1.6e12 / 8
-"""Bytes per second of the fastest link that exists, for links of unknown speed."""
 
 MAX_HELD_SECONDS = 600.0
 """Seconds for which a row keeps its rate while its time does not advance: no known cache lasts longer, and a device
@@ -151,13 +149,31 @@ def _advance_all(
 def _rates(table: Table, column: Column, deltas: Deltas) -> list[float | None]:
     """Divide deltas by the seconds that they took."""
     scale = column.factor / column.divisor
-    limits = counters.limits(table, column.metric.ending, MAX_SPEED)
+    limits = _highest_rates(table, column.metric.ending)
     return [
         None
-        if pair is None or pair[1] <= 0 or (limit is not None and pair[0] * scale > MAX_EXCESS * limit * pair[1])
+        if pair is None or pair[1] <= 0 or (limit is not None and pair[0] * scale > limit * pair[1])
         else pair[0] * scale / pair[1]
         for pair, limit in zip(deltas, limits, strict=True)
     ]
+
+
+def _highest_rates(table: Table, ending: str) -> Sequence[float | None]:
+    """Return for each row the increase per second above which a delta is an error of the device.
+
+    A row whose stated speed is not believed has no speed that may be wrong by some factor: the limit is what is
+    possible at all.
+    """
+    if table.ceilings is None or ending.endswith("_seconds_total"):
+        limits = counters.limits(table, ending, MAX_LINK_SPEED)
+        return [None if limit is None else MAX_EXCESS * limit for limit in limits]
+    share = 1 if ending.endswith("_bytes_total") else counters.SMALLEST_PACKET
+    highest: list[float | None] = []
+    for stated, ceiling in zip(counters.limits(table, ending), table.ceilings, strict=True):
+        tolerated = MAX_EXCESS * (stated or MAX_LINK_SPEED / share)
+        possible = tolerated if ceiling is None else ceiling / share
+        highest.append(min(possible, tolerated) if stated else possible)
+    return highest
 
 
 def _with_held(rates: Rates, last: Rates, table: Table, deltas: Deltas) -> list[float | None]:

@@ -290,10 +290,12 @@ def _counters(table: Table, rule: PortRule, row: int) -> dict[str, float]:
 
 
 def _utilization(table: Table, rule: PortRule, row: int) -> dict[str, float]:
-    """Return the utilization of a link in its busier direction; empty if unknown.
+    """Return the utilization of a link in its busier direction; empty if unknown, or if its speed is not believed.
 
     The limit is the link speed or the expected speed, which is lower where a contract or a shaper limits the traffic.
     """
+    if not rule.base and table.ceilings is not None and table.ceilings[row] is not None:
+        return {}
     limits = (rule.base,) if rule.base else (SPEED, EXPECTED_SPEED)
     speeds = [one for ending in limits if (one := _number(table, ending, row))]
     rates = [one for way in rule.ways if (one := _number(table, way[0], row)) is not None]

@@ -138,6 +138,7 @@ class NicTables:
             epochs=[links[key[0]].ifindex for key in keys],
             kinds=kinds,
             part=part,
+            members=[None if links[key[0]].kind else 1 for key in keys],
         )
 
     def _infos(self, links: Mapping[str, NetworkLink], readings: Mapping[str, DeviceReading]) -> dict[str, LabelValues]:

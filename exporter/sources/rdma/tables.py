@@ -22,6 +22,9 @@ from exporter.sources.rdma.metrics import (
     SCHEMA,
 )
 
+BOND = "_bond_"
+"""Part of the name of an RDMA device whose ports are bonded."""
+
 
 class RdmaTables:
     """Builds the tables of each read; rows and columns that did not change are the same objects as last time."""
@@ -93,6 +96,7 @@ class RdmaTables:
             times=row_times(now, [reading.time for reading in readings]),
             epochs=[port.epoch for port in ports],
             kinds=[port.kind for port in ports],
+            members=_members([port.device for port in ports]),
             part=part,
         )
 
@@ -146,3 +150,8 @@ class RdmaTables:
 
     def _keeper(self, schema: Schema, part: str) -> RowKeeper:
         return self._keepers.setdefault((schema, part), RowKeeper(schema.labels))
+
+
+def _members(devices: Sequence[str]) -> Sequence[int | None] | None:
+    """Return the members of each device: a bond of ports, which mlx5 names `mlx5_bond_0`, has an unknown number."""
+    return [None if BOND in name else 1 for name in devices] if any(BOND in name for name in devices) else None

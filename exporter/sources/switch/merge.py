@@ -85,6 +85,7 @@ class PartialTable:
             stamps, or since its counters were not refreshed since the last reading. A row whose time did not advance
             keeps its rates.
         epochs: One hashable by row that changes with a restart; None where unknown.
+        members: Number of ports of each row that is a bundle; None where unknown.
         aspect: Distinguishes several partial tables of one schema, whose columns a reader requests at different times.
     """
 
@@ -95,6 +96,7 @@ class PartialTable:
     times: Sequence[float] | None = None
     epochs: Sequence[Hashable] | None = None
     aspect: str = ""
+    members: Sequence[int | None] | None = None
 
 
 class PartialTableBuilder:
@@ -292,6 +294,7 @@ class ReadingMerger:
             epochs=part.epochs and rows.pick(part.epochs),
             times=part.times and rows.pick(part.times),
             part=owner,
+            members=part.members and rows.pick(part.members),
         )
 
 

@@ -1,4 +1,4 @@
-"""The placement of one switch in the fabric, added to its tables: its links, and the group of each port.
+"""The placement of one switch in the fabric, added to its tables: its links, group and members of each port.
 
 Ports of one group are compared with each other by `exporter.meaning`, which knows nothing of fabrics.
 """
@@ -15,13 +15,16 @@ from exporter.core.table import (
 from exporter.sources.switch.links import LinkTable, PortLink, resolve_link
 from exporter.sources.switch.metrics import KIND, PORTS
 from exporter.sources.switch.options import Target
-from exporter.sources.switch.port_kinds import kind_of
+from exporter.sources.switch.port_kinds import PortKind, kind_of
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.topology import Topology
 from exporter.switch_api.neighbour import LldpNeighbour
 
 GROUP = "group_info"
+
+_LINKS = frozenset({PortKind.PHYSICAL, PortKind.MANAGEMENT})
+"""Kinds of rows that are one link; the members of all others are unknown unless the switch lists them."""
 
 
 class SwitchPlacement:
@@ -40,11 +43,13 @@ class SwitchPlacement:
         self._links: Sequence[PortLink] = ()
         self._links_key: tuple[Sequence[LldpNeighbour], int] | None = None
         self._names: Sequence[str] = ()
+        self._kinds: Mapping[str, str] = {}
+        self._members: Mapping[str, int] = {}
 
     def tables(
         self, label: str, tables: Sequence[Table], neighbours: Sequence[LldpNeighbour] | None, chassis: str, time: float
     ) -> list[Table]:
-        """Return the tables of a switch with the groups of its ports, and the table of its links.
+        """Return the tables of a switch with groups and members of its ports, and the table of its links.
 
         Args:
             label: The label of the switch.
@@ -61,7 +66,10 @@ class SwitchPlacement:
         self.role = self._topology.role()
         self._registry.update(self._target, role=self.role)
         groups = self._groups(kinds)
-        placed = [_with_groups(table, groups) if _has_ports(table.schema) else table for table in tables]
+        if kinds != self._kinds:
+            self._kinds = kinds
+            self._members = {name: 1 for name, kind in kinds.items() if kind in _LINKS}
+        placed = [_with_groups(table, groups, self._members) if _has_ports(table.schema) else table for table in tables]
         if neighbours:
             placed.append(self._table.make(self._links, time, switch=label))
         return placed
@@ -122,10 +130,12 @@ def _by_canonical_name(names: Sequence[str]) -> dict[str, str]:
     return {name: port for name, port in found.items() if name not in ambiguous}
 
 
-def _with_groups(table: Table, groups: Mapping[str, str]) -> Table:
-    """Return a table of ports with their groups; the one with the link state exports them as `group_info` too."""
+def _with_groups(table: Table, groups: Mapping[str, str], members: Mapping[str, int]) -> Table:
+    """Return a table of ports with groups and members; the one with the link state exports `group_info` too."""
     kinds = [groups.get(port) for _, port in table.rows.keys]
-    grouped = replace(table, kinds=kinds)
+    listed = table.members or [None] * len(kinds)
+    counts = [members.get(port, count) for (_, port), count in zip(table.rows.keys, listed, strict=True)]
+    grouped = replace(table, kinds=kinds, members=counts)
     if table.values("link_up") is None or not groups:
         return grouped
     infos = [None if kind is None else (kind,) for kind in kinds]

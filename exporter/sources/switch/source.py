@@ -50,6 +50,7 @@ from exporter.sources.switch.targets import (
     load_target_files,
     resolve_targets,
 )
+from exporter.sources.switch.uncounted import UncountedPorts
 from exporter.switch_api.port import MAX_PORTS
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class SwitchSource:
         self._family_rows = RowKeeper(FAMILIES.labels)
         self._system_name = ""
         self._placement = SwitchPlacement(target, registry)
+        self._uncounted = UncountedPorts()
 
     async def applies(self) -> bool:
         """Return True: a configured switch is always polled, whether it responds or not."""
@@ -133,6 +135,7 @@ class SwitchSource:
             failures.append(Failure("ports", "too_many", detail))
         await self._registry.shared.fair_lock.yield_to_loop()
         tables = self._placement.tables(self.label, tables, neighbours, device.chassis, monotonic())
+        failures += self._uncounted.failures(tables)
         families = best_by_family(chain.from_iterable(one.families.items() for one in readings.values()))
         tables += self._device_tables(device, families)
         return Reading(tables, failures)

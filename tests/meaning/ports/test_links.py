@@ -34,7 +34,15 @@ def judge(speeds, *, expected=None, of_carriers=None, kinds="same", most=None, s
         ([50e9, 25e9], {"expected": 100e9}, [100e9] * 2, [1, 1]),
         ([25e9], {"expected": 25e9}, [25e9], [0]),
         ([100e9, None], {"expected": 25e9}, [25e9] * 2, [0, None]),
-        ([50e9, 25e9, 12e9, 12e9], {"kinds": ["ib", "eth", "ib", "eth"]}, [50e9, 25e9, 50e9, 25e9], [0, 0, 1, 1]),
+        (
+            [50e9, 25e9, 50e9, 25e9, 12e9, 12e9],
+            {"kinds": ["ib", "eth"] * 3},
+            [50e9, 25e9] * 3,
+            [0, 0, 0, 0, 1, 1],
+        ),
+        # Two that do not agree are no expectation, nor is one that is faster than all others.
+        ([50e9, 25e9], {}, [None] * 2, [None] * 2),
+        ([12.5e12, 50e9, 50e9, 25e9], {}, [50e9] * 4, [0, 0, 0, 1]),
         ([50e9, 25e9], {"kinds": ["ib", None]}, [None] * 2, [None] * 2),
         ([50e9, 25e9], {"kinds": None}, [None] * 2, [None] * 2),
         ([100.0, 99.0, 98.9], {}, [100.0] * 3, [0, 0, 1]),
@@ -42,10 +50,15 @@ def judge(speeds, *, expected=None, of_carriers=None, kinds="same", most=None, s
         # What the hardware can do, where that is known; a port alone of its kind is judged too.
         ([25e9], {"most": [50e9]}, [50e9], [1]),
         ([25e9, 25e9], {"most": [50e9, 25e9]}, [50e9, 25e9], [1, 0]),
-        ([25e9, 50e9, None], {"most": [None, 100e9, 50e9]}, [50e9, 100e9, 50e9], [1, 1, None]),
+        ([25e9, 50e9, 50e9, None], {"most": [None, 100e9, 50e9, 50e9]}, [50e9, 100e9, 50e9, 50e9], [1, 1, 0, None]),
         ([25e9, 12e9], {"most": [50e9, 50e9], "expected": 25e9}, [25e9] * 2, [0, 1]),
         # What is expected of RDMA ports holds for the devices that carry RDMA, and for them alone.
-        ([50e9, 25e9, 3e9], {"most": [100e9, 100e9, None], "of_carriers": 50e9}, [50e9, 50e9, 50e9], [0, 1, 1]),
+        (
+            [50e9, 50e9, 25e9, 3e9],
+            {"most": [100e9, 100e9, 100e9, None], "of_carriers": 50e9},
+            [50e9] * 4,
+            [0, 0, 1, 1],
+        ),
         ([50e9, 3e9], {"most": [100e9, None], "of_carriers": 50e9, "expected": 25e9}, [25e9] * 2, [0, 1]),
         ([25e9], {"most": [50e9], "kinds": None}, [50e9], [1]),
     ],
@@ -79,5 +92,5 @@ def test_a_port_that_is_down_is_not_rated():
 
 def test_switch_ports_to_hosts_are_not_compared_with_each_other():
     """A leaf has 400 Gb/s for GPUs beside 100 Gb/s for storage by design."""
-    kinds = ["host", "host", "uplink", "uplink"]
-    assert judge([50e9, 12.5e9, 50e9, 25e9], kinds=kinds) == ([None, None, 50e9, 50e9], [None, None, 0, 1])
+    kinds = ["host", "host", "uplink", "uplink", "uplink"]
+    assert judge([50e9, 12.5e9, 50e9, 50e9, 25e9], kinds=kinds) == ([None] * 2 + [50e9] * 3, [None, None, 0, 0, 1])

@@ -1,5 +1,7 @@
 """One switch as a source: what its readers bring, with its place in the fabric, up to what is made of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from exporter.core.source import SourceError
@@ -136,9 +138,10 @@ async def test_neighbours_that_are_not_known_leave_no_links_and_the_role_that_wa
 
 async def test_an_uplink_that_is_slower_than_its_siblings_is_degraded_and_a_port_to_a_host_is_not_judged():
     speeds = (SPEED, SPEED / 4, SPEED, SPEED, SPEED, SPEED / 2)
-    found = await Polled(ScriptedReader(reading(1.0, speeds=speeds))).poll()
+    neighbours = [*NEIGHBOURS[:3], replace(NEIGHBOURS[4], port=PORT_NAMES[3]), *NEIGHBOURS[4:]]
+    found = await Polled(ScriptedReader(reading(1.0, speeds=speeds, neighbours=neighbours))).poll()
     degraded = found["fabric_switch_link_degraded"]
-    assert [degraded["leaf1", port] for port in PORT_NAMES] == [None, None, None, None, 0, 1]
+    assert [degraded["leaf1", port] for port in PORT_NAMES] == [None, None, None, 0, 0, 1]
     assert found["fabric_switch_link_expected_speed_bytes_per_second"]["leaf1", "Ethernet1/6"] == SPEED
 
 

@@ -102,7 +102,7 @@ class SnmpCounters:
 
     def columns_to_walk(self, now: float) -> list[Oid]:
         """Return the columns to walk now."""
-        columns: list[Oid] = [IF_ADMIN, IF_OPER, IF_SPEED if IF_HIGH_SPEED in self._empty else IF_HIGH_SPEED]
+        columns: list[Oid] = [IF_ADMIN, IF_OPER, IF_HIGH_SPEED, IF_SPEED]
         if self._stamps is not None:
             columns.append(self._stamps)
         for table in self._due(now):
@@ -122,6 +122,10 @@ class SnmpCounters:
             self._cells[oid], self._tags[oid] = counter_cells(column), column.tag
             if not column.rows and column.complete and oid not in failed:
                 self._empty.add(oid)
+        high, low = (self._cells.get(oid, _NO_CELLS) for oid in (IF_HIGH_SPEED, IF_SPEED))
+        if high and low.keys() <= high.keys():
+            self._empty.add(IF_SPEED)  # every interface has the other one, which has precedence
+            self._cells[IF_SPEED] = _NO_CELLS
         missing: list[Oid] = []
         self._updated = {PORTS}
         for table in list(self._due(now)):
@@ -178,11 +182,10 @@ class SnmpCounters:
     def missing_rows(self, inventory: Inventory) -> list[Failure]:
         """Return a failure for each Ethernet port that is up and has no counter of octets."""
         oper = self._cells.get(IF_OPER, _NO_CELLS)
-        octets = [
-            self._cells[one.oid]
-            for one, ending in self._endings.items()
-            if ending in OCTETS and self._cells.get(one.oid) and one.oid not in self._failed
-        ]
+        octets: dict[str, list[Cells]] = {}
+        for one, ending in self._endings.items():
+            if ending in OCTETS and self._cells.get(one.oid) and one.oid not in self._failed:
+                octets.setdefault(ending, []).append(self._cells[one.oid])
         return [
             Failure(
                 inventory.ports[index],
@@ -190,7 +193,7 @@ class SnmpCounters:
                 f"{inventory.ports[index]}: is up, and the switch has no counter of its octets, by walk or by GET",
             )
             for index in sorted(inventory.ethernet)
-            if oper.get(index) == UP and any(index not in cells for cells in octets)
+            if oper.get(index) == UP and any(all(index not in cells for cells in ways) for ways in octets.values())
         ]
 
     def parts(self, inventory: Inventory, times: Times, epoch: int) -> list[PartialTable]:
@@ -232,12 +235,18 @@ class SnmpCounters:
             self._empty.update([column, *(one.oid for one in walked)])
 
     def _drop_duplicates(self, table: CounterTable) -> None:
-        """Stop walking columns of a table whose metric an earlier column has too."""
+        """Stop walking columns of a table whose metric an earlier column has too.
+
+        Octets of interfaces that the earlier one lacks stay: some agents have those of 64 bits for a part of them.
+        """
         first: dict[tuple[str, int | None, tuple[tuple[int, int], ...]], Oid] = {}
         for other in self._tables:
             for one in other.counters:
                 metric = (self._endings[one], one.at, one.tests)
-                if self._cells.get(one.oid) and first.setdefault(metric, one.oid) != one.oid and other is table:
+                cells = self._cells.get(one.oid)
+                if not cells or first.setdefault(metric, one.oid) == one.oid or other is not table:
+                    continue
+                if metric[0] not in OCTETS or cells.keys() <= self._cells[first[metric]].keys():
                     self._empty.add(one.oid)
                     self._cells[one.oid] = _NO_CELLS
 
@@ -282,7 +291,10 @@ class SnmpCounters:
         for ending, values in self._queue_totals().items():
             columns.setdefault(ending, Column(metrics[ending], [values.get(key) for key in rows.keys]))
         columns |= self._states(rows.ports, inventory)
-        return PartialTable(PORTS, rows.keys, columns, *times(rows.ports), epochs=[epoch] * len(rows.keys))
+        members = [inventory.members.get(port) for port in rows.ports]
+        return PartialTable(
+            PORTS, rows.keys, columns, *times(rows.ports), epochs=[epoch] * len(rows.keys), members=members
+        )
 
     def _queue_totals(self) -> dict[str, dict[LabelValues, Value | None]]:
         """Return the sums over the queues of each port, by ending and port; queues are read less often than ports."""

@@ -63,6 +63,7 @@ class Inventory:
         excluded: Indexes of interfaces that are not exported.
         ethernet: Indexes of exported Ethernet ports, those for management included.
         counting: Indexes of exported Ethernet ports and bundles, which all have counters.
+        members: Index of each bundle to the number of its ports, where the switch lists them.
         by_name: Canonical ifName and ifDescr to the index; without names that two interfaces share.
         by_name_or_alias: The same with ifAlias, which is free text.
         texts: The columns as read, for a later reading in which some fail.
@@ -74,6 +75,7 @@ class Inventory:
     excluded: frozenset[Oid]
     ethernet: frozenset[Oid]
     counting: frozenset[Oid]
+    members: Mapping[Oid, int]
     by_name: Mapping[str, Oid]
     by_name_or_alias: Mapping[str, Oid]
     texts: Mapping[Oid, Mapping[Oid, SnmpValue]]
@@ -154,12 +156,16 @@ def _build(
         if kind in (PortKind.PHYSICAL, PortKind.MANAGEMENT) and number_of(types.get(index)) in ETHERNET
     )
     bundles = {index for index, kind in kinds.items() if kind == PortKind.AGGREGATE}
+    attached: Counter[Oid] = Counter(
+        (bundle,) for index, bundle in texts[ATTACHED].items() if isinstance(bundle, int) and index != (bundle,)
+    )
     inventory = Inventory(
         exported,
         facts,
         frozenset(ports.keys() - exported.keys()),
         ethernet,
         ethernet | bundles,
+        {index: attached[index] for index in bundles if attached[index]},
         index_by_name(names, descriptions),
         index_by_name(names, descriptions, aliases),
         texts,
