@@ -66,13 +66,13 @@ _BY_TYPE: Mapping[str, PortKind] = MappingProxyType(
 """ifType, or the word of an API, that is given to one kind only. All others, but those of ports and the vague ones,
 are of virtual rows: 24 softwareLoopback, 131 tunnel, 135 l2vlan, 136 l3ipvlan, 209 bridge …"""
 
-_UNIT = re.compile(r"(?:efp)?\d+")
+_UNIT = re.compile(r"(?:efp)?\d{1,10}")
 """What is behind the last dot of a unit or VLAN of a port: `et-0/0/0.0`, `bond1.100`."""
 
 _WHOLE = re.compile("[a-z/:]")
 """What the name of a port has before the dot: other dots are within numbers of ports."""
 
-_DOTTED_PORTS = re.compile(r"port\d+\.\d+\.\d+|[xtqcg]e-1/1/\d+\.[1-4]")
+_DOTTED_PORTS = re.compile(r"port\d{1,4}\.\d{1,4}\.\d{1,4}|[xtqcg]e-1/1/\d{1,4}\.[1-4]")
 """Names of ports with a dot: of Allied Telesis, and of the channels of a split port of PicOS, which are not units where
 their type is that of Ethernet: a unit of Junos has ifType 53."""
 
@@ -82,7 +82,7 @@ _MANAGEMENT_EXACT = re.compile(r"eth[01]|em[01]|fxp\d|me\d|vme|re\d:mgmt-\d|[AB]
 
 def _words(*words: str) -> re.Pattern[str]:
     """Return the pattern of names that are one of these words, or one with a number behind it."""
-    return re.compile(rf"(?:{'|'.join(words)})(?:[\s_-]*\d.*)?", re.DOTALL)
+    return re.compile(rf"(?:{'|'.join(words)})(?:[\s_-]{{0,4}}\d.*)?", re.DOTALL)
 
 
 _MANAGEMENT = _words(
@@ -122,7 +122,7 @@ _AGGREGATE = _words(
     "lagg",
     "ae",
     "reth",
-    r"[a-z_-]*bond",
+    r"[a-z_-]{0,32}bond",
     "bonding",
     "team",
     "trunk",
@@ -147,17 +147,17 @@ _VIRTUAL = re.compile(
     r"|(?:vlanif|vl|ve|vni|bdi|bd|bvi|irb|svi|lo|lb|nu|tu|tun|tap|tn|gre|ipip|sit|tunl|ip_vti|vti|wg|br|ifb|system"
     r"|lsi|dsc|pimd|pime|mtun|bme|esi|jsrv|pfe|pfh|gr|ip|lt|mt|pd|pe|sp|vt|ut|lc|si|ms|cbp|pp|pip|rbeb|fti|rtg|st"
     r"|stacksub|sxe|ixgbe|fab|swfab|em|tunnel-(?:te|ip|mte|tp)|fint|ptp|sip|dps|vfc|sup-fc|rif|rtif|ap|ib-?port|nat"
-    r"|register|test|zt)(?:[\s_(-]*\d.*)?",
+    r"|register|test|zt)(?:[\s_(-]{0,4}\d.*)?",
     re.DOTALL,
 )
 """Names, in lower case, of rows without a cable of the fabric."""
 
 _PHYSICAL = re.compile(
-    r"(?:[a-z-]*ethernet|[a-z-]*gig(?:e|a(?:bit)?|abitether|aether)?|\d+g(?:e|ig|bit)?|[cfghlmtwx]+ge"
+    r"(?:[a-z-]{0,32}ethernet|[a-z-]{0,32}gig(?:e|a(?:bit)?|abitether|aether)?|\d{1,4}g(?:e|ig|bit)?|[cfghlmtwx]{1,4}ge"
     r"|et|xe|ge|fe|te|qe|ce|xl|cd|eth|ether|etp|swp|port|combo|ib|sw|fc|en[opsx]"
-    r"|gi|gig|twe|tw|fi|ten|fo|fou|hu|hun|fh|tfg[a-z]*|tg[a-z]*|slot)[\s_-]*\d.*"
-    r"|q?sfp.*\d.*"
-    r"|\d+(?:[:/]\w+)*",
+    r"|gi|gig|twe|tw|fi|ten|fo|fou|hu|hun|fh|tfg[a-z]{0,16}|tg[a-z]{0,16}|slot)[\s_-]{0,4}\d.*"
+    r"|q?sfp.{0,64}\d.*"
+    r"|\d{1,8}(?:[:/]\w{1,32}){0,8}",
     re.DOTALL,
 )
 """Names, in lower case, of ports: an Ethernet word and a number, or numbers of slot and port alone."""
