@@ -77,6 +77,8 @@ def snapshot_host(
         for device in found:
             progress(f"{device}: files of sysfs")
             copy.copy_device(name, device)
+    if rdma_devices:
+        copy.copy_character_devices()
     copy.copy_gpus()
     return RecordedCounts(nics, len(rdma_devices), copy.files, [*problems, *copy.problems])
 

@@ -54,6 +54,7 @@ FLAGS = [
     (["--web.max-requests", "3"], "max_requests", 3),
     (["--web.max-requests", "0"], "max_requests", sys.maxsize),
     (["--path.sysfs", "/host/sys"], "sysfs", Path("/host/sys")),
+    (["--path.dev", "/host/dev"], "dev", Path("/host/dev")),
     (["--path.procfs", "/host/proc"], "procfs", Path("/host/proc")),
     (["--path.nic-replay", "nics"], "nic_replay", Path("nics")),
     (["--shard", "switches-1/3"], "shard", Shard(1, 3)),

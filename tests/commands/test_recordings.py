@@ -162,7 +162,10 @@ def test_a_failed_probe_prints_the_reason_and_exits_with_1(capsys, monkeypatch, 
     [
         (["127.0.0.1"], "target '127.0.0.1': 127.0.0.1 has no protocol to poll it; give one or more of snmp"),
         (["127.0.0.1", "--auth", "lab"], "there is no auth 'lab'; probe.auths has none"),
-        (["127.0.0.1", "--module", "ios"], "there is no module 'ios'; probe.modules has none, and profiles are arista"),
+        (
+            ["127.0.0.1", "--module", "catos"],
+            "there is no module 'catos'; probe.modules has none, and profiles are arista",
+        ),
         (["127.0.0.1", "--snmp.version", "4"], "--snmp.version: is '4'; expected one of 1, 2c, 3"),
     ],
 )

@@ -37,6 +37,13 @@ CLASSES = MappingProxyType(
 )
 """Patterns of the files of a device, by its class."""
 
+CHARACTER_DEVICES = MappingProxyType(
+    {"infiniband_verbs": ("uverbs*",), "infiniband_mad": ("umad*", "issm*"), "misc": ("rdma_cm",)}
+)
+"""Names of the character devices of RDMA, by class."""
+
+CHARACTER_DEVICE_FILES = ("dev", "ibdev", "port")
+
 BUS_DEVICE_FILES = (
     "uevent",
     "class",
@@ -104,6 +111,19 @@ class SysfsCopy:
         of_bus = self._copy_files(real / "device", BUS_DEVICE_FILES)
         for function in self._functions_above(of_bus):
             self._copy_files(function, BUS_DEVICE_FILES)
+
+    def copy_character_devices(self) -> None:
+        """Copy the character devices of RDMA; the folder of a class without any shows that the others are known.
+
+        Raises:
+            OSError: The copy cannot be written.
+        """
+        (self._folder / "class" / "misc").mkdir(parents=True, exist_ok=True)
+        for class_name, patterns in CHARACTER_DEVICES.items():
+            for pattern in patterns:
+                for device in sorted((self._sysfs / "class" / class_name).glob(pattern)):
+                    self._copy_link(device)
+                    self._copy_files(device, CHARACTER_DEVICE_FILES)
 
     def copy_gpus(self) -> None:
         """Copy class and vendor of the PCI functions that may be GPUs.

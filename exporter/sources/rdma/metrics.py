@@ -360,15 +360,15 @@ CHARACTER_DEVICES = vocabulary.schema(
     "fabric_rdma_",
     (*LABELS, "kind"),
     own={
-        "character_device": gauge(
-            "Whether a character device is there (1) or not (0): uverbs of the device, which programs open; umad of an"
-            " InfiniBand port; issm where the kernel has one; rdma_cm of the host. Where --path.dev is set, its node in"
-            " the host's /dev too."
+        "character_device_missing": gauge(
+            "1 for a character device that is missing, absent otherwise: uverbs of the device, which programs open;"
+            " umad of an InfiniBand port; rdma_cm of the host. Where --path.dev is set, also where its node is missing"
+            " in the host's /dev, for issm too."
         )
     },
-    origins={"character_device": ["/sys/class/infiniband_verbs, infiniband_mad, misc", "/dev/infiniband"]},
+    origins={"character_device_missing": ["/sys/class/infiniband_verbs, infiniband_mad, misc", "/dev/infiniband"]},
 )
-"""Character devices of ports; uverbs is one of a device, and counts for each of its ports."""
+"""Missing character devices of ports; uverbs is one of a device, and counts for each of its ports."""
 
 QUEUE_PAIRS = vocabulary.schema(
     "fabric_rdma_",

@@ -50,7 +50,7 @@ class RdmaTables:
         return tables if raw is None else [*tables, raw]
 
     def character_devices(self, readings: Sequence[DeviceReading], devices: CharacterDevices) -> Table | None:
-        """Return the table of the character devices of ports; None if nothing is known of any."""
+        """Return the table of the character devices of ports that are missing; None if none is."""
         rows: list[tuple[LabelValues, CharacterDevice]] = []
         for port in [port.port for reading in readings for port in reading.ports]:
             labels = port.device, str(port.number)
@@ -60,17 +60,12 @@ class RdmaTables:
             manager = CharacterDevice(SUBNET_MANAGER, port.device, port.number)
             rows += [((*labels, SUBNET_MANAGER), manager)] if manager in devices.found else []
         rows += [(("", "", CONNECTIONS), CharacterDevice(CONNECTIONS))] if rows else []
-        known = {labels: there for labels, device in rows if (there := devices.has(device)) is not None}
-        if not known:
+        missing = [labels for labels, device in rows if devices.has(device) is False]
+        if not missing:
             return None
-        columns = {
-            "character_device": Column(
-                CHARACTER_DEVICES.metrics["character_device"], [int(there) for there in known.values()]
-            )
-        }
-        return Table(
-            CHARACTER_DEVICES, self._keeper(CHARACTER_DEVICES, "").rows(list(known)), columns, readings[0].time
-        )
+        metric = CHARACTER_DEVICES.metrics["character_device_missing"]
+        columns = {"character_device_missing": Column(metric, [1] * len(missing))}
+        return Table(CHARACTER_DEVICES, self._keeper(CHARACTER_DEVICES, "").rows(missing), columns, readings[0].time)
 
     def _part(self, schema: Schema, driver: str, layout: tuple[CounterSpec, ...]) -> str:
         """Return the table's name for a driver's ports, or devices, whose counters have the same widths and units."""

@@ -12,11 +12,11 @@ from exporter.meaning.ports.log_states import (
 )
 from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.cause_rules import LOG_RULES
+from exporter.nccl.system_errors import ERRORS
 from exporter.sources.nccl.metrics import COLLECTIVES
 from exporter.sources.nccl_facts import source as nccl_facts
 from exporter.sources.nccl_facts.log_events import (
     CALLS,
-    ERRORS,
     PORT_EVENTS,
     STATUSES,
 )
@@ -50,7 +50,7 @@ def test_rules_match_the_metrics_of_the_source():
         "event": {name for _, name in PORT_EVENTS},
         "status": set(STATUSES.values()),
         "call": CALLS,
-        "error": {name for _, name in ERRORS},
+        "error": {one.name for one in ERRORS},
     }
     assert RULES
     for rule in RULES:

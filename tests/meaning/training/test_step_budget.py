@@ -170,7 +170,7 @@ def job(*communicators, since=0.0):
 
 def communicator(ranks=4, nodes=4, reporting=0):
     return Communicator(
-        ranks, nodes, 0, last_seen=60.0, members={str(rank): 60.0 for rank in range(reporting or ranks)}
+        ranks, nodes, 0, last_seen=60.0, host="gpu-0", members={str(rank): 60.0 for rank in range(reporting or ranks)}
     )
 
 

@@ -415,6 +415,11 @@ SECOND_WAYS = [
     ("cumulus", "Cumulus-linux 5.9.2 (Linux Kernel 6.1.94-1+cl5.9.2u6)"),
     ("cumulus", "Linux leaf02 4.19.0-cl-1-amd64 #1 SMP Cumulus 4.19.94-1+cl4u3 (2020-03-05) x86_64"),
     ("cumulus", "Linux leaf03 6.1.0-cl-1-amd64 #1 SMP PREEMPT_DYNAMIC Debian 6.1.94-1+cl5.9.2u6 (2024-07-02) x86_64"),
+    (
+        "ios",
+        "Cisco IOS Software [Cupertino], Catalyst L3 Switch Software (CAT9K_IOSXE), Version 17.9.4, RELEASE SOFTWARE",
+    ),
+    ("ios", "Cisco IOS XR Software (ASR9K), Version 7.5.2"),
     ("junos", "Juniper Networks, Inc. qfx5100-48s-6q Ethernet Switch, kernel JUNOS 14.1X53-D40.8, Build date: 2016"),
     ("nxos", "Cisco NX-OS(tm) nxos.7.0.3.I7.8.bin, Software (nxos), Version 7.0(3)I7(8), RELEASE SOFTWARE"),
     ("onyx", "Mellanox SX1012,MLNX-OS,SWvSX_3.4.001"),

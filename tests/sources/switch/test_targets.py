@@ -93,13 +93,13 @@ def test_errors_have_the_path_of_the_option(options, steps):
 @pytest.mark.parametrize(
     "options",
     [
-        Snmp(community="hush"),
-        Snmp(version=3, user="u", auth="sha", auth_password="hush", priv="aes", priv_password="hush"),
-        Eapi(username="u", password="hush"),
-        Redis(password="hush"),
+        Snmp(community="hush-hush"),
+        Snmp(version=3, user="u", auth="sha", auth_password="hush-hush", priv="aes", priv_password="hush-hush"),
+        Eapi(username="u", password="hush-hush"),
+        Redis(password="hush-hush"),
     ],
 )
 def test_no_secret_is_shown(options):
     shown = repr(CommonOptions(**{type(options).__name__.lower(): options}))
-    assert "hush" not in shown
+    assert "hush-hush" not in shown
     assert "***" in shown

@@ -114,18 +114,7 @@ def _build(
     target: Target, result: WalkResult, known: Inventory | None, port_names: Sequence[str]
 ) -> tuple[Inventory, int]:
     """Return the inventory, and the number of interfaces above MAX_PORTS, which are not exported."""
-    texts: dict[Oid, Mapping[Oid, SnmpValue]] = {oid: column.rows for oid, column in result.columns.items()}
-    ages: dict[Oid, int] = dict.fromkeys(set().union(*texts.values()), 0)
-    if known is not None:
-        kept = {
-            index: age + 1
-            for index, age in known.ages.items()
-            if index not in ages and age < MAX_MISSED_READINGS and result.problems
-        }
-        ages |= dict(islice(kept.items(), MAX_PORTS))
-        for problem in result.problems:
-            old = {index: value for index, value in known.texts[problem.oid].items() if index in ages}
-            texts[problem.oid] = {**old, **texts[problem.oid]}
+    texts, ages = _texts(result, known)
     names, descriptions, types, aliases = (texts[oid] for oid in COLUMNS[:4])
     found: dict[Oid, str] = {}
     for index in sorted({*names, *descriptions}):
@@ -172,6 +161,23 @@ def _build(
         ages,
     )
     return inventory, left_out
+
+
+def _texts(result: WalkResult, known: Inventory | None) -> tuple[dict[Oid, Mapping[Oid, SnmpValue]], dict[Oid, int]]:
+    """Return the columns, where some failed with values of the previous inventory, and the ages of interfaces."""
+    texts: dict[Oid, Mapping[Oid, SnmpValue]] = {oid: column.rows for oid, column in result.columns.items()}
+    ages: dict[Oid, int] = dict.fromkeys(set().union(*texts.values()), 0)
+    if known is not None:
+        kept = {
+            index: age + 1
+            for index, age in known.ages.items()
+            if index not in ages and age < MAX_MISSED_READINGS and result.problems
+        }
+        ages |= dict(islice(kept.items(), MAX_PORTS))
+        for problem in result.problems:
+            old = {index: value for index, value in known.texts[problem.oid].items() if index in ages}
+            texts[problem.oid] = {**old, **texts[problem.oid]}
+    return texts, ages
 
 
 def _evidence(texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_names: Sequence[str]) -> Callable[[Oid], Evidence]:
