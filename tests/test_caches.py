@@ -48,7 +48,7 @@ UNLIMITED = {
         sources.switch.readers.snmp.counters.SnmpCounters._updated
         sources.switch.registry.SwitchRegistry._label_owners sources.switch.registry.SwitchRegistry.known
         sources.switch.traps.TrapSource._buckets sources.switch.traps.TrapSource._counts
-        sources.switch.traps.TrapSource._polled_at sources.switch.traps.TrapSource._refused
+        sources.switch.traps.TrapSource._polled_at
     """,
     ONE_CALL: """
         core.table.TableBuilder.cells meaning.training.paths.Paths._by_host meaning.training.paths.Paths._by_port
@@ -69,6 +69,7 @@ UNLIMITED = {
         sources.nccl.streams.StreamTableBuilder._progress sources.nccl_facts.inspector_windows.Extremes.gpus
         sources.switch.readers.onyx.rows.OnyxRows._pfc switch_api.onyx.tables._Rows.ports
         linux.recordings.recording_folder.Recordings._cache linux.rdma_reader.ReplayRdma._broken
+        sources.switch.readers.snmp.sensor_locations._Entities._found sources.nccl.timing_socket.TimingSocket._raw
     """,
     PRESENT: """
         daemon.judge.Judge._given daemon.relay.Relay._lost daemon.probe.Prober._closing
@@ -90,11 +91,15 @@ UNLIMITED = {
         sources.switch.readers.nvue.reader.NvueReader._reads_while_down
         sources.switch.readers.nvue.reader.NvueReader._unavailable
         sources.switch.round_robin.RoundRobin._durations sources.switch.round_robin.RoundRobin._started
+        core.shares.Shares._held daemon.lookups.LookupLoop._running daemon.lookups.Lookups._running
+        mqtt.fair_queue.FairQueue._messages outputs.fair_queue.FairQueue._waiting outputs.webapp.WebApp._scrapes
     """,
 }
 """Mappings by why they do not grow."""
 
 LIMITED = {
+    "core.shares.Admission._alone": ("limit of each call", "PROVEN_SECONDS"),
+    "core.shares.Admission._standings": ("limit of each call", "PROVEN_SECONDS"),
     "daemon.log.LoopErrorHandler._logged": ("errors are of this program", "REPEAT_SECONDS"),
     "daemon.probe.Prober._cache": ("MAX_CACHED", "the least recently used goes first"),
     "linux.rewritten_files.RewrittenFiles.files": ("MAX_FILES", PRESENT),
@@ -103,12 +108,15 @@ LIMITED = {
     "meaning.training.alignment.Collectives.jobs": ("MAX_JOBS", "FORGET_SECONDS"),
     "meaning.training.step_budget.StepMeter.samples": ("ranks of one job", PRESENT),
     "mqtt.dedup.Deduplicator._jobs": ("MAX_JOBS", "IDLE_SECONDS"),
+    "mqtt.fair_queue.FairQueue._credits": ("MAX_CREDITS", "the least recently used goes first"),
     "mqtt.publisher.Publisher._sequences": ("MAX_JOBS", "the least recently used goes first"),
     "mqtt.retained_state._ExpiringEntries._entries": ("MAX_HOSTS", "expiry of each object"),
-    "outputs.webauth.BasicAuth._accepted": ("_MAX_CACHED", "replaced with the users"),
+    "mqtt.subscriber.Subscriber._open": ("MAX_OPEN", "read to their end"),
+    "outputs.webauth.BasicAuth._accepted": ("configured users", "replaced with the users"),
     "snmp.exchange.AgentState.indexes": ("MAX_CACHED_INDEXES", "CACHED_INDEX_POLLS"),
     "snmp.usm.PasswordKeys._keys": ("MAX_KEYS", "KEY_SECONDS"),
     "sources.collector.source.CollectorSource._disputed": ("MAX_DISPUTED", "the oldest goes first"),
+    "sources.collector.source.CollectorSource._senders": ("MAX_SENDERS", "the oldest goes first"),
     "sources.collector.source.CollectorSource._lost": ("MAX_SENDERS", "the oldest goes first"),
     "sources.lldp.neighbour_cache.NeighbourCache._neighbours": ("MAX_NEIGHBOURS", "time to live of each"),
     "sources.nccl.processes.ProcessRegistry._found": ("MAX_PROCESSES", "EXPIRY_SECONDS"),
@@ -117,6 +125,7 @@ LIMITED = {
     "sources.nccl.readers.hook.HookFeed._numberings": ("MAX_TRACKED_PROCESSES", "the oldest goes first"),
     "sources.nccl.readers.xpu_timer.XpuTimerFeed._readings": ("MAX_ROWS", PRESENT),
     "sources.nccl.timing_socket.TimingSocket._senders": ("MAX_SENDERS", "EXPIRY_SECONDS"),
+    "sources.nccl_facts.log_repeats.WatchdogRepeats._logs": ("MAX_LOGS", "FORGET_SECONDS"),
     "sources.nccl_facts.log_state.LogState._hosts": ("MAX_HOSTS", PRESENT),
     "sources.nccl_facts.log_state.LogState._jobs": ("MAX_JOBS", PRESENT),
     "sources.nccl_facts.log_state.LogState.counts": ("MAX_COUNTED", PRESENT),
@@ -152,7 +161,7 @@ def test_each_mapping_that_is_filled_from_call_to_call_is_listed_with_its_bound(
 def test_each_bound_and_age_is_a_number_above_zero(name):
     module = importlib.import_module(f"exporter.{name.rsplit('.', 2)[0]}")
     constants = [word for word in LIMITED[name] if word.isupper()]
-    assert constants or name.endswith(("versions", "samples"))
+    assert constants or name.endswith(("versions", "samples", "_accepted"))
     for constant in constants:
         assert getattr(module, constant) > 0
 

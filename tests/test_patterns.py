@@ -20,9 +20,10 @@ MODULES = {
 FOUND = patterns_of(MODULES)
 
 MADE = {
-    "exporter.nccl.debug_log_rules._rule": "each is in RULES, which is found",
+    "exporter.nccl.log_rule.log_rule": "each is in RULES, which is found",
     "exporter.snmp.anonymise._name_pattern": "names without anything that repeats",
-    "exporter.sources.common.driver_statistics._find_names": "declared names with numbers between them, as below",
+    "exporter.sources.common.driver_statistics.queue_pattern": "declared names with numbers between them, as below",
+    "exporter.sources.switch.port_kinds._words": "each is a constant of its module, which is found",
 }
 """Functions that make patterns from their arguments, and why these are linear."""
 
