@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 _MAX_LANES = 32
 _QUANTITY = re.compile(
-    r"([+-]?(?:\d+(?:\.\d+)?|inf))\s*(mW|dBm|mA|uA|V|mV|C|degrees C)(?![A-Za-z])", re.ASCII | re.IGNORECASE
+    r"([+-]?(?:\d{1,9}(?:\.\d{1,9})?|inf))\s{0,8}(mW|dBm|mA|uA|V|mV|C|degrees C)(?![A-Za-z])", re.ASCII | re.IGNORECASE
 )
 _LANE = re.compile(r"(?:ch|channel)-(\d{1,2})-(rx-power|tx-power|tx-bias-current)", re.ASCII)
 _NESTED_KEYS = MappingProxyType({"rx-power": "power", "tx-power": "power", "tx-bias-current": "current"})

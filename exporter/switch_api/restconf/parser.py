@@ -60,7 +60,7 @@ _TYPES = MappingProxyType(
 )
 """Identity of iana-if-type to the number of IANA's ifType."""
 
-_SPEED = re.compile(r"(?:[\w-]+:)?SPEED_([0-9]{1,5})(GB|MB)", re.ASCII)
+_SPEED = re.compile(r"(?:[\w-]{1,64}:)?SPEED_([0-9]{1,5})(GB|MB)", re.ASCII)
 _POWERS = MappingProxyType({"GB": 10**9, "MB": 10**6})
 _OPER_STATUS = MappingProxyType(
     {"UP": True, "DOWN": False, "LOWER_LAYER_DOWN": False, "DORMANT": False, "NOT_PRESENT": False}

@@ -126,7 +126,7 @@ MAX_NAME_PROBLEMS = 20
 
 _OID = re.compile(rb"oid:0x[0-9a-f]{1,16}")
 _NUMBERED_NAME = re.compile(r"([A-Za-z][\w./-]{0,63})[:|]([0-9]{1,3})", re.ASCII)
-_MEASUREMENT = re.compile(r"\s*([+-]?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|inf))\s*[A-Za-z]{0,8}\s*", re.ASCII)
+_MEASUREMENT = re.compile(r"\s{0,16}([+-]?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|inf))\s{0,16}[A-Za-z]{0,8}\s{0,16}", re.ASCII)
 _CAPABILITIES = ("other", "repeater", "bridge", "wlan", "router", "telephone", "docsis", "station")
 """By bit of IEEE 802.1AB, the most significant bit first."""
 
