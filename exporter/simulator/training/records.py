@@ -1,0 +1,151 @@
+"""Records of collectives as they arrive at the exporters of hosts, and their form as lines of JSON."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from random import Random
+
+import msgspec
+
+from exporter.simulator.training.engine import NEVER, Ended
+from exporter.simulator.training.programs import CommunicatorLayout
+
+MICROSECONDS = 1e6
+
+UNFINISHED_SECONDS = 4.0
+"""Seconds between two reports of a collective that does not end."""
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A collective on one rank, or how far a rank is.
+
+    Attributes:
+        arrived: Seconds at which the exporter of the host receives it.
+        host: Host of the rank.
+        job: Name of the job.
+        communicator: Identifier of the communicator.
+        ranks: Number of ranks of the communicator.
+        nodes: Number of nodes of the communicator.
+        rank: Rank in the job.
+        kind: NCCL's name of the operation.
+        sequence: Number among the operations of this kind in the communicator, from 0.
+        bytes: Bytes that one rank passes in.
+        microseconds: Time from the start on this rank to the end; None for one that has not ended.
+        start: Microseconds of the start on the clock of this rank's GPU; None if unknown.
+        begun: Collectives of this kind that the rank has begun in the communicator; given for one that has not ended.
+    """
+
+    arrived: float
+    host: str
+    job: str
+    communicator: str
+    ranks: int
+    nodes: int
+    rank: int
+    kind: str
+    sequence: int
+    bytes: int
+    microseconds: float | None = None
+    start: float | None = None
+    begun: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """How ranks report.
+
+    Attributes:
+        interval: Seconds between two reports of a rank, each rank at its own phase.
+        loss: Share of the records that are lost.
+        arrivals: Whether starts on the GPU are reported.
+        unfinished: Whether collectives that do not end are reported.
+        end_noise: Microseconds by which a rank observes the common end later, at most.
+    """
+
+    interval: float = 1.0
+    loss: float = 0.0
+    arrivals: bool = True
+    unfinished: bool = True
+    end_noise: float = 5.0
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Record)
+
+
+def encode_record(record: Record) -> bytes:
+    """Return a record as a line of JSON."""
+    return _encoder.encode(record) + b"\n"
+
+
+def decode_record(line: bytes) -> Record:
+    """Parse a line.
+
+    Raises:
+        msgspec.DecodeError: It is not a record; the text names the field.
+    """
+    return _decoder.decode(line)
+
+
+class Reporter:
+    """Turns collectives of one run of a job into the records of its ranks."""
+
+    def __init__(
+        self, job: str, communicators: list[CommunicatorLayout], gpus_per_node: int, how: Reporting, seed: int, run: int
+    ) -> None:
+        """Create a reporter of one run: a restart has other communicators and other clocks."""
+        self._job, self._communicators, self._gpus_per_node, self._how = job, communicators, gpus_per_node, how
+        self._chance = Random(f"{seed} {run} reports")
+        ranks = max((max(one.members) for one in communicators), default=0) + 1
+        self._phases = [self._chance.random() * how.interval for _ in range(ranks)]
+        self._clocks = [self._chance.random() * 1e9 for _ in range(ranks)]
+        self._names = [
+            blake2b(f"{job} {seed} {run} {index}".encode(), digest_size=8).hexdigest()
+            for index in range(len(communicators))
+        ]
+
+    def records(self, collectives: Iterable[Ended], until: float) -> Iterator[Record]:
+        """Yield the records of collectives, not in order of their arrival."""
+        chance, loss = self._chance, self._how.loss
+        for one in collectives:
+            for rank, start in one.starts.items():
+                if one.end == NEVER:
+                    if self._how.unfinished:
+                        yield from self._unfinished(one, rank, start, until)
+                elif not loss or chance.random() >= loss:
+                    yield self._ended(one, rank, start)
+
+    def _ended(self, one: Ended, rank: int, start: float) -> Record:
+        end = one.end + self._chance.random() * self._how.end_noise / MICROSECONDS
+        return self._record(one, rank, start, self._arrival(rank, end), round((end - start) * MICROSECONDS, 1))
+
+    def _unfinished(self, one: Ended, rank: int, start: float, until: float) -> Iterator[Record]:
+        """Yield the reports of a collective that a rank began."""
+        arrived = self._arrival(rank, start)
+        while arrived < until:
+            yield self._record(one, rank, start, arrived, None)
+            arrived += UNFINISHED_SECONDS
+
+    def _arrival(self, rank: int, time: float) -> float:
+        """Return the time of the first report of a rank after a time."""
+        phase, interval = self._phases[rank], self._how.interval
+        return phase + math.ceil((time - phase) / interval) * interval
+
+    def _record(self, one: Ended, rank: int, start: float, arrived: float, microseconds: float | None) -> Record:
+        layout = self._communicators[one.communicator]
+        return Record(
+            round(arrived, 6),
+            f"gpu-{rank // self._gpus_per_node:03}",
+            self._job,
+            self._names[one.communicator],
+            len(layout.members),
+            layout.nodes,
+            rank,
+            one.kind,
+            one.sequence,
+            one.size,
+            microseconds,
+            round(start * MICROSECONDS + self._clocks[rank], 1) if self._how.arrivals else None,
+            one.sequence + 1 if microseconds is None else None,
+        )
