@@ -102,6 +102,7 @@ class HostFiles:
         self.recordings.mkdir(parents=True)
         for nic in self._nics:
             self._create_bridges_and_gpu(nic)
+        _facts(self.sysfs / "class" / "misc" / "rdma_cm", {"dev": "10:122"})
         self.write()
 
     def write(self) -> None:

@@ -42,6 +42,8 @@ ABSENT = (
     # Of a link that is down, instead of its speed and lanes; of saturated counters.
     "fabric_nic_link_down_reason_info",
     "fabric_*saturated",
+    # Of a host where modules of the kernel are not loaded.
+    "fabric_rdma_character_device_missing",
 )
 """What eight healthy ports of mlx5 do not have, as patterns."""
 
