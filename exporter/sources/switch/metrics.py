@@ -125,7 +125,8 @@ PORTS = vocabulary.schema(
             " unknown or disproved by its traffic."
         ),
         "link_expected_speed_bytes_per_second": (
-            "Expected speed of an uplink in bytes per second: the highest speed on which two uplinks of the switch agree."
+            "Expected speed of an uplink in bytes per second: the highest speed on which two uplinks of the switch"
+            " agree."
         ),
         "link_degraded": (
             "Whether the link is slower than expected (1) or not (0); absent where no speed is expected or known."
