@@ -27,7 +27,7 @@ _COLLECTOR = MappingProxyType(
         "jobs": gauge("Jobs from which batches are received."),
         "evicted_jobs_total": counter(
             "Jobs that were dropped because their number is limited: one of the host with most jobs of its own, or one"
-            " that only one host published, for less than ten seconds."
+            " that only one host published, for less than ten seconds, or that no host published for a minute."
         ),
         "hosts": gauge("Hosts from which batches are received, counted once per job."),
         "streams": gauge("Streams that are received; a stream is one kind of collective of a rank in a communicator."),
