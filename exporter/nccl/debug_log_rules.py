@@ -125,9 +125,7 @@ _INIT = (
 
 RULES = (
     # "Using interface eth0 for sideband communication" up to 2.3 is of no NIC.
-    log_rule(
-        "NET/IB : Using", r"NET/IB : Using(?! interface ) ?(.*?) ?(?:; ?OOB [\w.\-]{1,64}:.*)?$", _adapters
-    ),
+    log_rule("NET/IB : Using", r"NET/IB : Using(?! interface ) ?(.*?) ?(?:; ?OOB [\w.\-]{1,64}:.*)?$", _adapters),
     log_rule("NET/IB : No device", r"No device found", lambda _: facts.NoAdapters("no_device")),
     log_rule("Failed to open libibverbs", r"libibverbs", lambda _: facts.NoAdapters("no_library")),
     log_rule(
