@@ -183,7 +183,7 @@ async def test_failed_sockets_are_counted_by_host_and_connects_by_peer(bench):
     assert counts["connect", "no_route", "retried"] == 2
     assert counts["connect", "other", "failed"] == 1
     assert counts["send", "broken_pipe", "failed"] == 1
-    assert counts["interface", "", "failed"] == 4
+    assert counts["interface", "", "failed"] == 7  # four of NCCL_SOCKET_IFNAME, three of NCCL_OOB_NET_IFNAME
     assert sum(counts.values()) == len(lines)
     assert bench.counted("connect_failures") == {
         ("llama", "192.0.2.4", "no_route"): 2,
