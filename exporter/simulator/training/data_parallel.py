@@ -48,8 +48,7 @@ class DistributedDataParallel:
     @cached_property
     def communicators(self) -> Sequence[CommunicatorLayout]:
         """One of all ranks."""
-        everyone = tuple(range(self.ranks))
-        return [CommunicatorLayout(everyone, nodes_of(everyone, self.gpus_per_node))]
+        return [_of_all_ranks(self.ranks, self.gpus_per_node)]
 
     def program(self, rank: int, work: float) -> Sequence[Instruction]:
         """Return the instructions of one step."""
@@ -85,8 +84,7 @@ class FullyShardedDataParallel:
     @cached_property
     def communicators(self) -> Sequence[CommunicatorLayout]:
         """One of all ranks."""
-        everyone = tuple(range(self.ranks))
-        return [CommunicatorLayout(everyone, nodes_of(everyone, self.gpus_per_node))]
+        return [_of_all_ranks(self.ranks, self.gpus_per_node)]
 
     def program(self, rank: int, work: float) -> Sequence[Instruction]:
         """Return the instructions of one step."""
@@ -110,3 +108,8 @@ class FullyShardedDataParallel:
         program += [Wait(f"gradients {layer}") for layer in range(self.layers)]
         program.append(Compute(seconds * OPTIMIZER))
         return program
+
+
+def _of_all_ranks(ranks: int, gpus_per_node: int) -> CommunicatorLayout:
+    everyone = tuple(range(ranks))
+    return CommunicatorLayout(everyone, nodes_of(everyone, gpus_per_node))
