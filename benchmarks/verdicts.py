@@ -8,7 +8,7 @@ judged. The broker and the limits on its messages are left out, and time is that
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -23,7 +23,7 @@ from exporter.daemon.relay import batches
 from exporter.meaning.training import jobs
 from exporter.meaning.training.verdicts import Judgement, Verdict
 from exporter.mqtt.dedup import Deduplicator
-from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.nccl.batch import Batch
 from exporter.nccl.batch_codec import decode, encode
 from exporter.simulator.training.records import Record, decode_record
 from exporter.sources.nccl.streams import StreamTableBuilder
@@ -140,21 +140,9 @@ class Replay:
         if batch is None:
             return
         for stream, operations in batch.streams:
-            self._take(stream, operations, None)
+            self._streams.add_published(stream, str(stream.world_rank), operations)
         for stream, begun, ended in batch.progress:
-            self._take(stream, (), (begun, ended))
-
-    def _take(self, stream: Stream, operations: Sequence[Operation], progress: tuple[int, int] | None) -> None:
-        self._streams.add(
-            (stream.job, stream.communicator, stream.kind, str(stream.world_rank)),
-            operations,
-            progress=progress,
-            ranks=stream.ranks,
-            nodes=stream.nodes,
-            host=stream.host,
-            ports=stream.ports,
-            expected=stream.ranks,
-        )
+            self._streams.add_published(stream, str(stream.world_rank), (), (begun, ended))
 
     def _judge(self) -> Iterator[Given]:
         now, self._next = self._next, self._next + COLLECTOR_INTERVAL

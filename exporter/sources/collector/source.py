@@ -160,16 +160,7 @@ class CollectorSource:
                 self._add(stream, (), (begun, ended))
 
     def _add(self, stream: Stream, operations: Sequence[Operation], progress: tuple[int, int] | None = None) -> None:
-        self._streams.add(
-            (stream.job, stream.communicator, stream.kind, self._rank_name(stream)),
-            operations,
-            progress=progress,
-            ranks=stream.ranks,
-            nodes=stream.nodes,
-            host=stream.host,
-            ports=stream.ports,
-            expected=stream.ranks,
-        )
+        self._streams.add_published(stream, self._rank_name(stream), operations, progress)
 
     def _rank_name(self, stream: Stream) -> str:
         """Return the rank in the job; host and process where it is unknown or claimed by several in a communicator."""

@@ -10,6 +10,7 @@ from exporter.core.table import (
     Samples,
     Table,
 )
+from exporter.nccl.batch import Operation, Stream
 from exporter.sources.nccl.metrics import STREAM_LABELS, STREAMS
 
 _UNPRINTED = "{}"
@@ -75,6 +76,28 @@ class StreamTableBuilder:
             assert sequence is not None and size is not None and microseconds is not None  # noqa: S101, PT018  # only `timed` may be
             timing = (sequence, size, microseconds)
             found.setdefault(int(sequence), timing if timed is None else (*timing, int(timed)))
+
+    def add_published(
+        self, stream: Stream, rank: str, operations: Sequence[Operation], progress: tuple[int, int] | None = None
+    ) -> None:
+        """Add operations of a batch; those of all ranks of the communicator are expected where it is received.
+
+        Args:
+            stream: Rank, communicator and kind.
+            rank: Exported rank.
+            operations: Collectives of the rank.
+            progress: Collectives begun, and completed; None if unknown.
+        """
+        self.add(
+            (stream.job, stream.communicator, stream.kind, rank),
+            operations,
+            progress=progress,
+            ranks=stream.ranks,
+            nodes=stream.nodes,
+            host=stream.host,
+            ports=stream.ports,
+            expected=stream.ranks,
+        )
 
     def table(self, now: float) -> Table:
         """Return the table."""
