@@ -306,10 +306,11 @@ def _bandwidths(jobs: Mapping[str, Job]) -> dict[LabelValues, float]:
     for name, job in jobs.items():
         for communicator in job.communicators.values():
             for tick in communicator.ticks:
-                for (kind, size), (moved, took, _) in tick.bus.items():
+                for (kind, size), moved in tick.bus.items():
+                    took = moved.microseconds
                     if size < MIN_BYTES or not took:
                         continue
-                    speed = bus_bandwidth(kind, communicator.ranks, moved / took)
+                    speed = bus_bandwidth(kind, communicator.ranks, moved.size / took)
                     if speed is not None:
                         amount, microseconds = sums.get((name, kind), (0.0, 0.0))
                         sums[name, kind] = (amount + speed * took, microseconds + took)

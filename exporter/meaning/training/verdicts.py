@@ -11,18 +11,13 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.meaning.training import hangs
+from exporter.meaning.training import hangs, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
+from exporter.meaning.training.laps import Laps, fold
 from exporter.meaning.training.records import Job
-from exporter.meaning.training.stragglers import (
-    WINDOWS,
-    Evidence,
-    Suspect,
-    evidence,
-    suspects,
-)
+from exporter.meaning.training.stragglers import Suspect
 
 MIN_MATCHED_SHARE = 0.9
 """Share of the ranks of a job that must be seen in operations that could be compared."""
@@ -30,8 +25,16 @@ MIN_MATCHED_SHARE = 0.9
 MIN_OPERATIONS = 8
 """Minimum number of compared operations in the long window."""
 
-LONG_WINDOW = WINDOWS[-1]
-"""Seconds of evidence for everything but stragglers."""
+RECENT_SECONDS = 20.0
+"""Seconds without a complete operation after which nothing is known any more, or this many steps if that is longer: …"""
+
+RECENT_STEPS = 2.5
+
+LONG_WINDOW = 60.0
+"""Seconds of evidence for everything but stragglers, or …"""
+
+MATCHED_STEPS = 4.0
+"""… this many steps if they take longer."""
 
 
 MIN_BANDWIDTH_SHARE = 0.6
@@ -102,14 +105,15 @@ class JobMemory:
     formed: tuple[Verdict, frozenset[str], int] = (Verdict.UNKNOWN, frozenset(), 0)
     was_enough: bool = False
     operations: OperationHistory = field(default_factory=OperationHistory)
+    laps: Laps = field(default_factory=Laps)
     best: dict[tuple[str, int, int, int], BestBandwidth] = field(default_factory=dict)
 
 
 def judge(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:
     """Form the verdict on a job, and return the current one."""
-    found = evidence(job, now, LONG_WINDOW)
+    fold(job, memory.laps, now)
     hangs.record(job, memory.operations)
-    formed = _formed(job, memory, found, now, baseline)
+    formed = _formed(job, memory, now, baseline)
     names = frozenset(one.rank for one in formed.ranks)
     verdict, ranks, times = memory.formed
     # Other ranks make another verdict, unless some are the same.
@@ -137,10 +141,10 @@ def _needed(current: Verdict, formed: Verdict) -> int:
     return TIMES_TO_RAISE if formed in (Verdict.HANG, Verdict.STRAGGLER, Verdict.NETWORK) else TIMES_TO_CLEAR
 
 
-def _formed(job: Job, memory: JobMemory, found: Evidence, now: float, baseline: Baseline) -> Judgement:
+def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:
     """Form a verdict from the evidence."""
-    compared = sum(tick.compared for tick in found.ticks.values())
-    matched = _matched(job, found, now)
+    step = memory.laps.steps.seconds
+    compared, matched = _matched(job, now, max(LONG_WINDOW, MATCHED_STEPS * (step or 0.0)))
     is_enough = compared >= MIN_OPERATIONS and matched >= MIN_MATCHED_SHARE
     memory.was_enough |= is_enough
     behind = hangs.hanging_ranks(job, memory.operations, now) if memory.was_enough else None
@@ -150,43 +154,35 @@ def _formed(job: Job, memory: JobMemory, found: Evidence, now: float, baseline: 
         return Judgement(Verdict.HANG, stopped, hosts if len(hosts) == 1 else (), compared, matched, 1.0)
     shares = bandwidth_shares(job, memory.best, baseline, now)
     share = min(shares.values(), default=None)
-    if not is_enough:
+    settled = memory.operations.settled
+    if not is_enough or step is None or settled is None or now - settled > max(RECENT_SECONDS, RECENT_STEPS * step):
         return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
-    ranks, hosts = suspects(job, now, found)
+    found = stragglers.pools(job, memory.laps)
+    ranks, hosts = stragglers.suspects(job, found, step, now)
     if ranks:
         return Judgement(Verdict.STRAGGLER, ranks, hosts, compared, matched, ranks[0].loss, share)
-    waited = _waited(job, found)
+    waited = stragglers.waited(job, found, step, now)
     if share is not None and share < MIN_BANDWIDTH_SHARE:
         return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share, shares)
     verdict = Verdict.IMBALANCED if waited >= MIN_WAITED_RATIO else Verdict.FINE
     return Judgement(verdict, (), (), compared, matched, waited, share)
 
 
-def _matched(job: Job, found: Evidence, now: float) -> float:
-    """Return the share of a job's ranks that were seen in operations that could be compared.
+def _matched(job: Job, now: float, window: float) -> tuple[int, float]:
+    """Return the operations that were compared, and the share of a job's ranks that were seen in them.
 
     Of each communicator the ranks count whose timings should arrive here.
     """
-    expected = seen = 0
-    for name, communicator in job.communicators.items():
+    compared = expected = seen = 0
+    for communicator in job.communicators.values():
         if now - communicator.last_seen > SILENT_SECONDS or not communicator.reached:
             continue
+        here = sum(tick.compared for tick in communicator.ticks if now - tick.time <= window)
         members = sum(now - at <= SILENT_SECONDS for at in communicator.members.values())
         if members < 2 and not communicator.expected:
             continue  # its other ranks are on other hosts, whose timings do not arrive here
+        compared += here
         expected += communicator.expected or members
-        if name in found.ticks:
+        if here:
             seen += min(members, communicator.expected or members)
-    return seen / expected if expected else 0.0
-
-
-def _waited(job: Job, found: Evidence) -> float:
-    """Return the seconds per second that the mean rank waited, in the communicator with the highest value.
-
-    If there are finer ones, the communicator of all ranks is left out: in it those wait that finish the pipeline first.
-    """
-    shares = [
-        sum(found.ticks[name].waited.values()) / 1e6 / found.seconds / max(len(job.communicators[name].members), 1)
-        for name in found.ticks.keys() - found.scheduled
-    ]
-    return min(max(shares, default=0.0), 1.0)
+    return compared, seen / expected if expected else 0.0
