@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import itemgetter
 
-from exporter.core.collectives import COMMON, SYNCHRONISING
+from exporter.core.collectives import COMMON, POINT_TO_POINT, SYNCHRONISING
 from exporter.core.shares import Admission, Shares
 from exporter.meaning.training.records import (
     Arrivals,
     Communicator,
+    Exchange,
     Job,
     Pending,
     Progress,
@@ -73,6 +74,9 @@ MAX_PENDING_JOB = 65_536
 MAX_PENDING = 262_144
 """The same of all jobs: some 100 MB."""
 
+MAX_EXCHANGES = 16
+"""Communicators and kinds in which the progress of one rank's operations between two ranks is stored."""
+
 MAX_LATE = 32
 """Ranks of an operation whose lateness is stored, or an eighth of its ranks if that is more."""
 
@@ -100,6 +104,9 @@ class Collectives:
 
     def add_timings(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
         """Add timings of one rank in one communicator."""
+        if stream.kind in POINT_TO_POINT:
+            self._add_exchange(stream, timings, now)
+            return
         if stream.kind not in SYNCHRONISING or stream.ranks < 2:
             return
         job = self._job(stream, now)
@@ -131,19 +138,31 @@ class Collectives:
             communicator.reached[kind, rank] = reached
             communicator.highest[kind] = max(reached, communicator.highest.get(kind, reached))
 
+    def _add_exchange(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
+        """Add the time of operations between two ranks, of a rank that is known by those of communicators."""
+        job = self.jobs.get(stream.job)
+        if job is None or job.hosts.get(stream.rank) != stream.host:
+            return
+        exchange = job.exchanges.setdefault(stream.rank, Exchange())
+        exchange.add(sum(timing.microseconds for timing in timings), now)
+
     def add_progress(self, stream: Stream, begun: int, ended: int, now: float) -> None:
         """Record how many collectives of its kind a rank has begun in one communicator, and how many of them ended."""
-        if stream.kind not in COMMON or stream.ranks < 2:
+        if stream.ranks < 2:
             return
-        job = self._job(stream, now)
-        communicator = None if job is None else self._communicator(job, stream, now)
-        if communicator is not None:
-            before = communicator.progress.get((stream.kind, stream.rank))
-            same = (
-                before is not None and before[:2] == (begun, ended) and now - before.reported <= PROGRESS_VALID_SECONDS
-            )
-            since = before.since if before is not None and same else now
-            communicator.progress[stream.kind, stream.rank] = Progress(begun, ended, now, since)
+        if stream.kind in POINT_TO_POINT:
+            job = self.jobs.get(stream.job)
+            if job is not None and job.hosts.get(stream.rank) == stream.host:
+                known = job.exchanges.setdefault(stream.rank, Exchange()).progress
+                key = stream.communicator, stream.kind
+                if key in known or len(known) < MAX_EXCHANGES:
+                    known[key] = _advanced(known.get(key), begun, ended, now)
+        elif stream.kind in COMMON:
+            job = self._job(stream, now)
+            communicator = None if job is None else self._communicator(job, stream, now)
+            if communicator is not None:
+                of_kind = stream.kind, stream.rank
+                communicator.progress[of_kind] = _advanced(communicator.progress.get(of_kind), begun, ended, now)
 
     def settle(self, now: float) -> None:
         """Settle operations that are complete or have waited long enough, and drop what is too old."""
@@ -159,6 +178,7 @@ class Collectives:
                 present = {rank for one in job.communicators.values() for rank in one.members}
                 job.hosts = {rank: host for rank, host in job.hosts.items() if rank in present}
                 job.ports = {rank: ports for rank, ports in job.ports.items() if rank in present}
+                job.exchanges = {rank: one for rank, one in job.exchanges.items() if rank in present}
 
     def _job(self, stream: Stream, now: float) -> Job | None:
         name = stream.job
@@ -272,6 +292,12 @@ class Collectives:
                 taken.append(found)
         if tick is not None:
             ticks.append(tick)
+
+
+def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Progress:
+    """Return the progress of a rank, and since when it is the same."""
+    same = before is not None and before[:2] == (begun, ended) and now - before.reported <= PROGRESS_VALID_SECONDS
+    return Progress(begun, ended, now, before.since if before is not None and same else now)
 
 
 def _add_evidence(

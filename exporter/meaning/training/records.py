@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import exp
 from typing import NamedTuple
 
 from exporter.core.shares import Shares
@@ -13,6 +14,9 @@ operation."""
 
 MAX_SPEEDS = 64
 """Operations of one kind and size, settled at one time, whose speed is stored."""
+
+EXCHANGE_SECONDS = 20.0
+"""Seconds after which time in operations between two ranks counts 1/e."""
 
 _SETTLED_MASK = (1 << SETTLED_WINDOW) - 1
 
@@ -98,6 +102,30 @@ class Arrivals(NamedTuple):
     share: float
     late: Mapping[str, float]
     others: float
+
+
+@dataclass(slots=True)
+class Exchange:
+    """How long a rank was in operations between two ranks, where it waits for other stages of a pipeline.
+
+    Attributes:
+        microseconds: Their time, of which older parts count less.
+        time: Time of the last one.
+        progress: Progress by communicator and kind, where it is reported.
+    """
+
+    microseconds: float = 0.0
+    time: float = 0.0
+    progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
+
+    def add(self, microseconds: float, now: float) -> None:
+        """Add the time of operations."""
+        self.microseconds = self.microseconds * exp((self.time - now) / EXCHANGE_SECONDS) + microseconds
+        self.time = now
+
+    def share(self, now: float) -> float:
+        """Return the seconds per second in these operations."""
+        return self.microseconds / 1e6 / EXCHANGE_SECONDS * exp((self.time - now) / EXCHANGE_SECONDS)
 
 
 @dataclass(slots=True)
@@ -207,6 +235,7 @@ class Job:
     """One job: communicators, hosts of ranks and the ports nearest to them, and counts of operations by outcome.
 
     Attributes:
+        exchanges: Time in operations between two ranks, by rank.
         opened: Number of communicators by the host that reported them first.
         waiting: Number of operations that wait for further ranks, by the host whose timing was the first.
     """
@@ -216,6 +245,7 @@ class Job:
     communicators: dict[str, Communicator] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
     ports: dict[str, str] = field(default_factory=dict)
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
     opened: Shares[str] = field(default_factory=Shares)
     waiting: Shares[str] = field(default_factory=Shares)
     matched: int = 0

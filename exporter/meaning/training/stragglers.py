@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.laps import Lap, Laps
-from exporter.meaning.training.records import Job
+from exporter.meaning.training.records import Communicator, Job
 
-WINDOWS = ((12.0, 4), (30.0, 8), (60.0, 24))
+WINDOWS = ((12.0, 6), (30.0, 10), (60.0, 24))
 """Seconds and least number of steps of evidence: short windows, to detect a new straggler soon, and a long one."""
 
 MIN_LAPS = 4
@@ -30,7 +30,7 @@ MIN_LATE_LAPS = 3
 MIN_LATE_SHARE = 0.12
 """… share of the steps of the longest window: fewer are checkpoints and stalls of loaders; …"""
 
-MIN_SHORT_LATE_SHARE = 0.6
+MIN_SHORT_LATE_SHARE = 0.75
 """… and of shorter ones, in which a cause that comes and goes weighs too much."""
 
 MIN_MEMBER_SHARE = 0.5
@@ -119,8 +119,15 @@ class Candidate(NamedTuple):
     laps: int
 
 
-def pools(job: Job, laps: Laps) -> dict[PoolName, Pool]:
-    """Return the pools of a job, without those that show its schedule only."""
+def pools(job: Job, laps: Laps, seconds: float, now: float) -> dict[PoolName, Pool]:
+    """Return the pools of a job, without those that show its schedule only.
+
+    Args:
+        job: The job.
+        laps: Its laps.
+        seconds: Seconds of a step.
+        now: Current time.
+    """
     kinds: dict[str, dict[str, dict[int, Lap]]] = {}
     for (name, kind), done in laps.done.items():
         if done and name in job.communicators:
@@ -133,18 +140,32 @@ def pools(job: Job, laps: Laps) -> dict[PoolName, Pool]:
         pool = found.setdefault((communicator.ranks, nodes, counts), Pool(inside=nodes == 1))
         pool.communicators.append(name)
         pool.frequency = sum(count for _, count, _ in counts)
-        _add(pool, by_kind)
+        _add(pool, by_kind, _waited_elsewhere(job, communicator, seconds, now))
     return {name: pool for name, pool in found.items() if not _is_schedule(job, name, pool, found)}
 
 
-def _add(pool: Pool, by_kind: Mapping[str, Mapping[int, Lap]]) -> None:
+def _waited_elsewhere(job: Job, communicator: Communicator, seconds: float, now: float) -> dict[str, float]:
+    """Return the microseconds of a step that members wait for other stages of a pipeline, above the median member.
+
+    Who is late because another stage kept it waiting is not the origin.
+    """
+    shares = {rank: job.exchanges[rank].share(now) for rank in communicator.members if rank in job.exchanges}
+    if len(shares) < len(communicator.members):
+        return {}
+    usual = median(shares.values())
+    return {rank: (share - usual) * seconds * 1e6 for rank, share in shares.items() if share > usual}
+
+
+def _add(pool: Pool, by_kind: Mapping[str, Mapping[int, Lap]], elsewhere: Mapping[str, float]) -> None:
     """Add the laps of one communicator: kinds add up unless lateness is carried from one to the next."""
     for done in by_kind.values():
         for number, lap in done.items():
             time, costs = pool.laps.get(number, (0.0, {}))
-            for rank, cost in lap.costs.items():
-                before = costs.get(rank, 0.0)
-                costs[rank] = max(before, cost) if lap.carried else before + cost
+            for rank, lateness in lap.costs.items():
+                cost = lateness - elsewhere.get(rank, 0.0)
+                if cost > 0:
+                    before = costs.get(rank, 0.0)
+                    costs[rank] = max(before, cost) if lap.carried else before + cost
             pool.laps[number] = (max(time, lap.time), costs)
 
 
@@ -206,10 +227,15 @@ def _named(
 ) -> tuple[list[Suspect], list[str]]:
     """Return ranks and hosts from the evidence of one window."""
     candidates: list[tuple[Pool, Candidate, bool]] = []
-    for pool in sorted(found.values(), key=lambda one: (-one.frequency, not one.inside)):
+    ordered = sorted(found.values(), key=lambda one: (-one.frequency, not one.inside))
+    for pool in ordered:
         ranks = {rank for name in pool.communicators for rank in job.communicators[name].members}
         rank = candidate(pool.laps, len(ranks), seconds, now, window)
         host = None if pool.inside else _late_host(job, pool, seconds, now, window)
+        if host is not None and any(
+            _is_one_rank(job, one, host, seconds, now, window) for one in ordered if one.inside
+        ):
+            continue  # soon there is enough evidence on the rank
         if host is not None and (rank is None or host.loss >= HOST_SHARE * rank.loss):
             candidates.append((pool, host, True))
         elif rank is not None:
@@ -241,6 +267,27 @@ def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: tuple[f
         parts.setdefault(hosts, set()).update(members)
     found = [candidate(_by_host(job, pool, ranks), len(hosts), seconds, now, window) for hosts, ranks in parts.items()]
     return max((one for one in found if one is not None), key=lambda one: one.loss, default=None)
+
+
+def _is_one_rank(
+    job: Job, inside: Pool, host: Candidate, seconds: float, now: float, window: tuple[float, int]
+) -> bool:
+    """Return whether one rank of a late host is late within the host by about as much."""
+    recent = _recent(inside.laps, now, window)
+    totals: dict[str, float] = {}
+    for number in recent:
+        for rank, cost in inside.laps[number][1].items():
+            if job.hosts.get(rank) in host.names:
+                totals[rank] = totals.get(rank, 0.0) + cost
+    highest = sorted(totals.values(), reverse=True)[:2]
+    excess = highest[0] - (highest[1] if len(highest) > 1 else 0.0) if highest else 0.0
+    return excess >= EXPLAINED_SHARE * host.loss * seconds * 1e6 * len(recent) > 0
+
+
+def _recent(laps: Mapping[int, tuple[float, Mapping[str, float]]], now: float, window: tuple[float, int]) -> list[int]:
+    """Return the numbers of the steps in a window."""
+    numbers = sorted(laps)
+    return numbers[-max(sum(now - laps[number][0] <= window[0] for number in numbers), window[1]) :]
 
 
 def _by_host(job: Job, pool: Pool, ranks: Iterable[str]) -> dict[int, tuple[float, dict[str, float]]]:
@@ -276,11 +323,9 @@ def candidate(
         now: Current time.
         window: Seconds, and least number of steps.
     """
-    numbers = sorted(laps)
-    if len(numbers) < MIN_LAPS or members < 2:
+    if len(laps) < MIN_LAPS or members < 2:
         return None
-    recent = [number for number in numbers if now - laps[number][0] <= window[0]]
-    recent = numbers[-max(len(recent), window[1]) :]
+    recent = _recent(laps, now, window)
     names = _apart([laps[number][1] for number in recent], members)
     if not names:
         return None

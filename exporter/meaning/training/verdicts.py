@@ -157,7 +157,7 @@ def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judg
     settled = memory.operations.settled
     if not is_enough or step is None or settled is None or now - settled > max(RECENT_SECONDS, RECENT_STEPS * step):
         return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
-    found = stragglers.pools(job, memory.laps)
+    found = stragglers.pools(job, memory.laps, step, now)
     ranks, hosts = stragglers.suspects(job, found, step, now)
     if ranks:
         return Judgement(Verdict.STRAGGLER, ranks, hosts, compared, matched, ranks[0].loss, share)
