@@ -3,7 +3,8 @@
 If ranks report what they began, the ranks are returned that did not begin a collective in which others wait. Otherwise
 communicators that do the same work are compared: the one with the fewest operations is where the job stopped.
 Operations that do not end are not recorded, so that within a communicator that hangs all ranks have reported equally
-many. In a pipeline these are often those of a stage that waits for another one, so that no rank is named. A job that ended has equally many operations everywhere, and does not hang.
+many. In a pipeline those with the fewest often belong to a stage that waits for another one, so that no rank is named.
+A job that ended has equally many operations everywhere, and does not hang.
 """
 
 import math

@@ -63,6 +63,12 @@ ENOUGH_SECONDS = 120.0
 SAME_COUNT = 4
 """… this many times as many operations: then the clock counts steps."""
 
+SAME_WORK = 1.05
+"""Operations of one communicator over those of another one with the same work, at most; more by …"""
+
+REPORT_STEPS = 1.2
+"""… this many steps by which reports differ."""
+
 SEARCH_SECONDS = 16.0
 """Seconds between two searches for a pattern where none was found."""
 
@@ -245,14 +251,31 @@ def _conclude(
         expected = counted[group] / number
         if found is not None and (group == clock or abs(found.period - expected) <= max(1.0, expected / 8)):
             steps.saws[group] = found
+        typical = _typical(streams, moved, number)
         for stream in streams:
             if group in steps.saws:
                 counts[stream] = steps.saws[group].period
                 continue
-            now = max(round(moved[stream] / number), 1)
+            now = max(round(typical[stream] / number), 1)
             before = steps.counts.get(stream, now)
             counts[stream] = before if abs(now - before) <= max(1, before // 8) else now
     steps.counts = counts
+
+
+def _typical(streams: Sequence[StreamName], moved: dict[StreamName, int], number: float) -> dict[StreamName, int]:
+    """Return the operations of each stream, or of the middle one of those that differ by no more than reports do.
+
+    Hosts report at different times: the counts of two streams with the same work differ by those of about a step.
+    """
+    ordered = sorted(streams, key=lambda stream: moved.get(stream, 0))
+    found: dict[StreamName, int] = {}
+    same: list[StreamName] = []
+    for stream in ordered:
+        if same and moved.get(stream, 0) > moved.get(same[0], 0) * (SAME_WORK + REPORT_STEPS / number):
+            found |= dict.fromkeys(same, moved.get(same[len(same) // 2], 0))
+            same = []
+        same.append(stream)
+    return found | dict.fromkeys(same, moved.get(same[len(same) // 2], 0))
 
 
 def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, steps: Steps) -> bool:

@@ -16,6 +16,7 @@ from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
 from exporter.meaning.training.laps import Laps, fold
+from exporter.meaning.training.pools import pools
 from exporter.meaning.training.records import Job
 from exporter.meaning.training.stragglers import Suspect
 
@@ -26,9 +27,10 @@ MIN_OPERATIONS = 8
 """Minimum number of compared operations in the long window."""
 
 RECENT_SECONDS = 20.0
-"""Seconds without a complete operation after which nothing is known any more, or this many steps if that is longer: …"""
+"""Seconds without a complete operation after which nothing is known any more, or …"""
 
 RECENT_STEPS = 2.5
+"""… this many steps, if that is longer."""
 
 LONG_WINDOW = 60.0
 """Seconds of evidence for everything but stragglers, or …"""
@@ -36,6 +38,9 @@ LONG_WINDOW = 60.0
 MATCHED_STEPS = 4.0
 """… this many steps if they take longer."""
 
+
+MOVING_SECONDS = 180.0
+"""Seconds within which stragglers of which none is the same are imbalanced work."""
 
 MIN_BANDWIDTH_SHARE = 0.6
 """Share of the expected bandwidth below which a job is network-bound."""
@@ -97,7 +102,9 @@ class JobMemory:
         formed: The verdict formed last, its ranks, and how often in a row it was formed.
         was_enough: Whether there was enough data at some time: a job that hangs reports nothing more.
         operations: When operations were settled, and how far communicators were.
+        laps: Steps of the job.
         best: Highest bus bandwidth by kind, size, ranks and nodes.
+        named: When ranks were last named as stragglers together.
     """
 
     given: Judgement | None = None
@@ -107,6 +114,7 @@ class JobMemory:
     operations: OperationHistory = field(default_factory=OperationHistory)
     laps: Laps = field(default_factory=Laps)
     best: dict[tuple[str, int, int, int], BestBandwidth] = field(default_factory=dict)
+    named: dict[frozenset[str], float] = field(default_factory=dict)
 
 
 def judge(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:
@@ -157,15 +165,27 @@ def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judg
     settled = memory.operations.settled
     if not is_enough or step is None or settled is None or now - settled > max(RECENT_SECONDS, RECENT_STEPS * step):
         return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
-    found = stragglers.pools(job, memory.laps, step, now)
+    found = pools(job, memory.laps, step, now)
     ranks, hosts = stragglers.suspects(job, found, step, now)
-    if ranks:
+    if ranks and not _moves(memory, frozenset(one.rank for one in ranks), now):
         return Judgement(Verdict.STRAGGLER, ranks, hosts, compared, matched, ranks[0].loss, share)
     waited = stragglers.waited(job, found, step, now)
     if share is not None and share < MIN_BANDWIDTH_SHARE:
         return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share, shares)
-    verdict = Verdict.IMBALANCED if waited >= MIN_WAITED_RATIO else Verdict.FINE
+    verdict = Verdict.IMBALANCED if ranks or waited >= MIN_WAITED_RATIO else Verdict.FINE
     return Judgement(verdict, (), (), compared, matched, waited, share)
+
+
+def _moves(memory: JobMemory, names: frozenset[str], now: float) -> bool:
+    """Return whether other ranks were the stragglers some time ago: then work is imbalanced, and no rank is slow."""
+    memory.named = {who: at for who, at in memory.named.items() if now - at <= MOVING_SECONDS}
+    given = memory.given
+    if given is not None and given.verdict is Verdict.STRAGGLER:
+        memory.named[frozenset(one.rank for one in given.ranks)] = now
+    moves = any(not who & names for who in memory.named)
+    if moves:
+        memory.named[names] = now
+    return moves
 
 
 def _matched(job: Job, now: float, window: float) -> tuple[int, float]:
