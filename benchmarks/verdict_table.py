@@ -89,7 +89,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "rank late in each 5th step": Case(STRAGGLER, ("3",), [faults.SlowRank(rank=3, share=0.5, every=5)]),
         "slow host": Case(STRAGGLER, ("gpu-001",), [faults.SlowHost(host=1, share=0.15)]),
         "network at 40 %": Case(NETWORK, None, [faults.SlowNetwork(share=0.4, since=ONSET)], onset=ONSET),
-        "rank stops": Case(HANG, None, [faults.StoppedRank(rank=5, at=ONSET)], onset=ONSET),
+        "rank stops": Case(HANG, ("5",), [faults.StoppedRank(rank=5, at=ONSET)], onset=ONSET),
     }
 )
 """Cases by name."""
@@ -118,7 +118,9 @@ def run(case: Case, layout: str) -> Row:
     seconds = LONG_SECONDS if layout.endswith("-20s") else SECONDS
     if case.verdict is HANG:
         seconds += 2 * SECONDS
-    scenario = Scenario(LAYOUTS[layout](), seconds, list(case.events), variation=case.variation, reporting=case.reporting)
+    scenario = Scenario(
+        LAYOUTS[layout](), seconds, list(case.events), variation=case.variation, reporting=case.reporting
+    )
     records = simulate(scenario).records
     given = [(one.time, one.judgement) for one in Replay().judgements(records, seconds)]
     marks = [(time, _is_right(case, found), _is_wrong(case, found), found) for time, found in given]
@@ -135,7 +137,8 @@ def run(case: Case, layout: str) -> Row:
 
 
 def _named(found: Judgement) -> tuple[str, ...]:
-    return tuple(found.hosts) or tuple(one.rank for one in found.ranks)
+    is_host = found.verdict is STRAGGLER and found.hosts
+    return tuple(found.hosts) if is_host else tuple(one.rank for one in found.ranks)
 
 
 def _is_right(case: Case, found: Judgement) -> bool:
@@ -145,6 +148,8 @@ def _is_right(case: Case, found: Judgement) -> bool:
 
 
 def _is_wrong(case: Case, found: Judgement) -> bool:
+    if case.verdict is HANG and found.verdict is HANG and not found.ranks:
+        return False  # nobody is named
     return found.verdict in ALARMS and not _is_right(case, found)
 
 

@@ -16,6 +16,9 @@ POINT_TO_POINT = frozenset({"Send", "Recv", "SendRecv"})
 SYNCHRONISING = frozenset({"AllReduce", "AllGather", "ReduceScatter", "AlltoAll"})
 """Kinds that end on all ranks at the same time, so that the times of ranks are comparable."""
 
+JUDGED = SYNCHRONISING | POINT_TO_POINT
+"""Kinds from whose times a job is judged."""
+
 COMMON = SYNCHRONISING | {"Gather", "Scatter", "Broadcast", "Reduce", "Barrier"}
 """Kinds in which all ranks of a communicator take part, each equally often."""
 

@@ -106,9 +106,10 @@ class Collectives:
         """Add timings of one rank in one communicator."""
         if stream.kind in POINT_TO_POINT:
             self._add_exchange(stream, timings, now)
-            return
-        if stream.kind not in SYNCHRONISING or stream.ranks < 2:
-            return
+        elif stream.kind in SYNCHRONISING and stream.ranks > 1:
+            self._add_collectives(stream, timings, now)
+
+    def _add_collectives(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
         job = self._job(stream, now)
         if job is None:
             return

@@ -1,9 +1,9 @@
 """Laps: how late the ranks of a communicator were in one step, from the operations of the step.
 
 Where lateness is carried, a rank costs the step how late it is at its end. The others cannot be seen to wait longer
-than one operation lasts, since the next one is queued by then: lateness that grew from operation to operation then stays
-at a level, at which all others start together. It is continued at the rate at which it grew before. Elsewhere ranks
-leave each operation together, and the lateness of all operations adds up.
+than one operation lasts, since the next one is queued by then: lateness that grew from operation to operation then
+stays at a level, at which all others start together. It is continued at the rate at which it grew before. Elsewhere
+ranks leave each operation together, and the lateness of all operations adds up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -157,9 +157,7 @@ def _at_the_end(row: Sequence[tuple[int, float, bool]], count: int) -> float:
     """Return how late a rank is at the end of a step, from its lateness by place in the step."""
     most = max(lateness for _, lateness, _ in row)
     start, begun, _ = row[0]
-    for place, lateness, _ in row:
-        if lateness >= LEVEL * most:
-            break
+    place, lateness = next((place, lateness) for place, lateness, _ in row if lateness >= LEVEL * most)
     behind = [together for at, _, together in row if at > place]
     if place == start or len(behind) < 2 or sum(behind) < len(behind) / 2:
         return most

@@ -1,8 +1,8 @@
 """Pools: communicators that have the same part in a job, and what late ranks cost them step by step.
 
 Communicators of the same shape, kinds and counts have the same part: groups of tensor parallelism, or of data
-parallelism. A pool is left out if it shows the schedule of the job only. Of its lateness a rank is not charged with what
-it waited for another stage of the pipeline.
+parallelism. A pool is left out if it shows the schedule of the job only. A rank is not charged with lateness that it
+spent waiting for another stage of the pipeline.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Stragglers: which ranks or hosts the others wait for, step by step.
 
-Each step of a pool is one try. What a rank costs a step is how much later it is than the last rank that is not suspected: so much would be
-won without it. A suspect must cost that in several steps, and most of what is lost must be lost to it, now and over the
-last minutes: work that is imbalanced makes one rank after the other the last.
+Each step of a pool is one try. What a rank costs a step is how much later it is than the last rank that is not
+suspected: so much would be won without it. A suspect must cost that in several steps, and most of what is lost must be
+lost to it, now and over the last minutes: work that is imbalanced makes one rank after the other the last.
 
 A late rank makes its group late in all its other groups. So the finest pool in which a suspect explains the loss of the
 others names it.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.pools import Pool, PoolName, rank_order
 from exporter.meaning.training.records import Job
 
@@ -28,7 +29,7 @@ MIN_LATE_LAPS = 3
 MIN_LATE_SHARE = 0.12
 """… share of the steps of the longest window: fewer are checkpoints and stalls of loaders; …"""
 
-MIN_SHORT_LATE_SHARE = 0.75
+MIN_SHORT_LATE_SHARE = 0.84
 """… and of shorter ones, in which a cause that comes and goes weighs too much."""
 
 MIN_MEMBER_SHARE = 0.5
@@ -47,7 +48,7 @@ MIN_REMEMBERED_SHARE = 0.5
 """The same over all steps that are stored."""
 
 MAX_SUSPECTS_SHARE = 0.125
-"""Share of a pool's ranks, or of its hosts, that may be suspects together: stages of a pipeline are at least as many."""
+"""Share of a pool's ranks, or of its hosts, that may be suspects together: a stage of a pipeline is at least so many."""
 
 EXPLAINED_SHARE = 0.5
 """Share of the highest loss in coarser pools that a suspect of a finer pool must cost to be its origin."""
@@ -121,9 +122,7 @@ def _named(
         ranks = {rank for name in pool.communicators for rank in job.communicators[name].members}
         rank = candidate(pool.laps, len(ranks), seconds, now, window)
         host = None if pool.inside else _late_host(job, pool, seconds, now, window)
-        if host is not None and any(
-            _is_one_rank(job, one, host, seconds, now, window) for one in ordered if one.inside
-        ):
+        if host is not None and _may_be_one_rank(job, ordered, host, seconds, now, window):
             continue  # soon there is enough evidence on the rank
         if host is not None and (rank is None or host.loss >= HOST_SHARE * rank.loss):
             candidates.append((pool, host, True))
@@ -156,6 +155,20 @@ def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: tuple[f
         parts.setdefault(hosts, set()).update(members)
     found = [candidate(_by_host(job, pool, ranks), len(hosts), seconds, now, window) for hosts, ranks in parts.items()]
     return max((one for one in found if one is not None), key=lambda one: one.loss, default=None)
+
+
+def _may_be_one_rank(
+    job: Job, found: Sequence[Pool], host: Candidate, seconds: float, now: float, window: tuple[float, int]
+) -> bool:
+    """Return whether a host may be late because of one of its ranks: that is so, or there is no evidence yet."""
+    inside = [pool for pool in found if pool.inside]
+    known = {name for pool in inside for name in pool.communicators}
+    for name, communicator in job.communicators.items():
+        is_here = any(job.hosts.get(rank) in host.names for rank in communicator.members)
+        is_inside = len(communicator.members) > 1 and nodes_of(job, communicator) == 1
+        if is_here and is_inside and name not in known and any(tick.compared for tick in communicator.ticks):
+            return True
+    return any(_is_one_rank(job, pool, host, seconds, now, window) for pool in inside)
 
 
 def _is_one_rank(

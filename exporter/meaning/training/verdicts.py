@@ -39,6 +39,9 @@ MATCHED_STEPS = 4.0
 """… this many steps if they take longer."""
 
 
+TIMES_TO_MOVE = 3
+"""How often in a row other stragglers are found until they count as such."""
+
 MOVING_SECONDS = 180.0
 """Seconds within which stragglers of which none is the same are imbalanced work."""
 
@@ -104,7 +107,8 @@ class JobMemory:
         operations: When operations were settled, and how far communicators were.
         laps: Steps of the job.
         best: Highest bus bandwidth by kind, size, ranks and nodes.
-        named: When ranks were last named as stragglers together.
+        named: When ranks were last named as stragglers together, or would have been.
+        suspected: The suspects of the last time, and how often in a row there were such.
     """
 
     given: Judgement | None = None
@@ -115,6 +119,7 @@ class JobMemory:
     laps: Laps = field(default_factory=Laps)
     best: dict[tuple[str, int, int, int], BestBandwidth] = field(default_factory=dict)
     named: dict[frozenset[str], float] = field(default_factory=dict)
+    suspected: tuple[frozenset[str], int] = (frozenset(), 0)
 
 
 def judge(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:
@@ -182,8 +187,10 @@ def _moves(memory: JobMemory, names: frozenset[str], now: float) -> bool:
     given = memory.given
     if given is not None and given.verdict is Verdict.STRAGGLER:
         memory.named[frozenset(one.rank for one in given.ranks)] = now
+    before, times = memory.suspected
+    memory.suspected = names, times + 1 if before & names else 1
     moves = any(not who & names for who in memory.named)
-    if moves:
+    if moves and memory.suspected[1] >= TIMES_TO_MOVE:
         memory.named[names] = now
     return moves
 
