@@ -36,11 +36,13 @@ class Lap(NamedTuple):
     Attributes:
         time: Time at which it was complete.
         costs: Microseconds that the step took longer because of each late rank.
+        waited: Microseconds that the median rank waited for others.
         carried: Whether lateness is carried from operation to operation.
     """
 
     time: float
     costs: Mapping[str, float]
+    waited: float
     carried: bool
 
 
@@ -126,7 +128,9 @@ def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str]
         if lap < WARM_UP or len(found) < MIN_SHARE * count:
             continue
         costs = _carried(found, count) if saw is not None else _added(found, count)
-        done[lap] = Lap(now, costs, saw is not None)
+        most = max(costs.values(), default=0.0)
+        waited = most if saw is not None else sum(max(one.late.values(), default=0.0) for one in found)
+        done[lap] = Lap(now, costs, waited, saw is not None)
     while len(done) > MAX_LAPS or (done and now - done[min(done)].time > KEPT_SECONDS):
         del done[min(done)]
 

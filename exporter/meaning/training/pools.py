@@ -29,12 +29,14 @@ class Pool:
         inside: Whether they are within a node.
         frequency: Operations of a step.
         laps: Time, and cost of each late rank, by number of the step.
+        waited: Microseconds that the median rank waited in the communicator with the highest value, by the same.
     """
 
     communicators: list[str] = field(default_factory=list)
     inside: bool = False
     frequency: int = 0
     laps: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
+    waited: dict[int, float] = field(default_factory=dict)
 
 
 def pools(job: Job, laps: Laps, seconds: float, now: float) -> dict[PoolName, Pool]:
@@ -76,8 +78,11 @@ def _waited_elsewhere(job: Job, communicator: Communicator, seconds: float, now:
 
 def _add(pool: Pool, by_kind: Mapping[str, Mapping[int, Lap]], elsewhere: Mapping[str, float]) -> None:
     """Add the laps of one communicator: kinds add up unless lateness is carried from one to the next."""
+    waited: dict[int, float] = {}
     for done in by_kind.values():
         for number, lap in done.items():
+            so_far = waited.get(number, 0.0)
+            waited[number] = max(so_far, lap.waited) if lap.carried else so_far + lap.waited
             time, costs = pool.laps.get(number, (0.0, {}))
             for rank, lateness in lap.costs.items():
                 cost = lateness - elsewhere.get(rank, 0.0)
@@ -85,17 +90,19 @@ def _add(pool: Pool, by_kind: Mapping[str, Mapping[int, Lap]], elsewhere: Mappin
                     before = costs.get(rank, 0.0)
                     costs[rank] = max(before, cost) if lap.carried else before + cost
             pool.laps[number] = (max(time, lap.time), costs)
+    for number, microseconds in waited.items():
+        pool.waited[number] = max(microseconds, pool.waited.get(number, 0.0))
 
 
 def _is_schedule(job: Job, name: PoolName, pool: Pool, others: Mapping[PoolName, Pool]) -> bool:
     """Return whether a pool shows the schedule of the job only.
 
-    That of all ranks shows who finishes the pipeline last, where there are finer ones; and so do groups between stages,
-    as of tied embeddings, in which the same member is late everywhere.
+    That of all ranks shows who finishes the pipeline last, where there are finer ones between hosts, or stages; and so
+    do groups between stages, as of tied embeddings, in which the same member is late everywhere.
     """
     members = {rank for one in pool.communicators for rank in job.communicators[one].members}
     for other_name, other in others.items():
-        if other is pool:
+        if other is pool or (other.inside and not job.exchanges):
             continue
         covered = {rank for one in other.communicators for rank in job.communicators[one].members}
         if len(pool.communicators) == 1 and other_name[0] < name[0] and covered >= members:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log, sqrt
+from statistics import median
 from typing import NamedTuple
 
 from exporter.meaning.training.alignment import nodes_of
@@ -55,7 +56,10 @@ MAX_FAILED = 4
 """Searches that do not find a known pattern again before it is given up."""
 
 ENOUGH_SERIES = 48
-"""Operations of a clock in which a pattern would be found, or those of …"""
+"""Operations of a clock in which a pattern would be found, if they are of at least …"""
+
+SEARCHED_SECONDS = 20.0
+"""… this many seconds; or those of …"""
 
 ENOUGH_SECONDS = 120.0
 """… this many seconds; needed unless other communicators have …"""
@@ -283,7 +287,7 @@ def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, st
     if series is None or series.saw is not None or max(counted.values()) >= SAME_COUNT * counted[clock]:
         return True
     lasted = steps.snapshots[-1][0] - (series.begun if series.begun is not None else steps.snapshots[-1][0])
-    return len(series.values) >= ENOUGH_SERIES or lasted >= ENOUGH_SECONDS
+    return (len(series.values) >= ENOUGH_SERIES and lasted >= SEARCHED_SECONDS) or lasted >= ENOUGH_SECONDS
 
 
 # --- patterns in a series
@@ -301,8 +305,10 @@ def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None
     """
     last = max(values)
     first = max(min(values), last - MAX_SERIES)
-    for which in (1, 0):
-        logarithms = {number: log(FLOOR + one[which]) for number, one in values.items()}
+    alone = _unqueued(values)
+    attempts = ((alone, 1), (values, 1), (values, 0)) if 2 * len(alone) > len(values) else ((values, 1), (values, 0))
+    for seen, which in attempts:
+        logarithms = {number: log(FLOOR + one[which]) for number, one in seen.items()}
         changes = [_change(logarithms, number) for number in range(first, last)]
         mean = sum(changes) / max(len(changes), 1)
         row = [one - mean for one in changes]
@@ -312,10 +318,16 @@ def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None
         period = known
         if known is None or len(row) < known * MIN_REPETITIONS or _correlation(row, known, power) < _least(row):
             period = _period(row, power)
-        saw = None if period is None else _as_saw(values, period)
+        saw = None if period is None else _as_saw(seen, period)
         if saw is not None:
             return saw
     return None
+
+
+def _unqueued(values: Mapping[int, tuple[float, float]]) -> dict[int, tuple[float, float]]:
+    """Return the operations that the others did not start together: in some steps a late rank may hide the saw."""
+    most = sorted(others for _, others in values.values())[len(values) * 9 // 10]
+    return {number: one for number, one in values.items() if one[1] > TOGETHER * most}
 
 
 def _change(values: Mapping[int, float], number: int) -> float:
@@ -354,14 +366,12 @@ def _period(row: Sequence[float], power: float) -> int | None:
 
 
 def _as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | None:
-    """Return the saw of a period, if the mean lateness over a step grows and is reset once, or reaches its level."""
-    tops, others, counts = [0.0] * period, [0.0] * period, [0] * period
-    for number, (top, rest) in values.items():
-        tops[number % period] += top
-        others[number % period] += rest
-        counts[number % period] += 1
-    tops = [total / max(count, 1) for total, count in zip(tops, counts, strict=True)]
-    others = [total / max(count, 1) for total, count in zip(others, counts, strict=True)]
+    """Return the saw of a period, if the middle lateness over a step grows and is reset once, or reaches its level."""
+    places: list[list[tuple[float, float]]] = [[] for _ in range(period)]
+    for number, one in values.items():
+        places[number % period].append(one)
+    tops = [median(top for top, _ in found) if found else 0.0 for found in places]
+    others = [median(rest for _, rest in found) if found else 0.0 for found in places]
     together = [rest <= TOGETHER * max(others) and top > FLOOR for top, rest in zip(tops, others, strict=True)]
     if sum(together) >= MIN_LEVEL_SHARE * period:
         rises = _changes(others)

@@ -48,7 +48,7 @@ MIN_REMEMBERED_SHARE = 0.5
 """The same over all steps that are stored."""
 
 MAX_SUSPECTS_SHARE = 0.125
-"""Share of a pool's ranks, or of its hosts, that may be suspects together: a stage of a pipeline is at least so many."""
+"""Share of a pool's ranks, or of its hosts, that may be suspects together: fewer than a stage of a pipeline."""
 
 EXPLAINED_SHARE = 0.5
 """Share of the highest loss in coarser pools that a suspect of a finer pool must cost to be its origin."""
@@ -294,13 +294,11 @@ def _gain(costs: Mapping[str, float], names: frozenset[str]) -> float:
     return inside - outside
 
 
-def waited(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float) -> float:
-    """Return the share of time that the mean rank waits for the last one, in the pool with the highest value."""
+def waited(found: Mapping[PoolName, Pool], seconds: float, now: float) -> float:
+    """Return the share of time that the median rank waits for the last one, in the pool with the highest value."""
     shares = [0.0]
     for pool in found.values():
-        members = sum(len(job.communicators[name].members) for name in pool.communicators)
-        recent = [costs for time, costs in pool.laps.values() if now - time <= WINDOWS[-1][0]]
-        if recent and members:
-            each = [max(costs.values(), default=0.0) - sum(costs.values()) / members for costs in recent]
-            shares.append(median(each) / 1e6 / seconds)
+        recent = [pool.waited[number] for number, (time, _) in pool.laps.items() if now - time <= WINDOWS[-1][0]]
+        if recent:
+            shares.append(median(recent) / 1e6 / seconds)
     return min(max(shares), 1.0)

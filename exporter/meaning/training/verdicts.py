@@ -174,7 +174,7 @@ def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judg
     ranks, hosts = stragglers.suspects(job, found, step, now)
     if ranks and not _moves(memory, frozenset(one.rank for one in ranks), now):
         return Judgement(Verdict.STRAGGLER, ranks, hosts, compared, matched, ranks[0].loss, share)
-    waited = stragglers.waited(job, found, step, now)
+    waited = stragglers.waited(found, step, now)
     if share is not None and share < MIN_BANDWIDTH_SHARE:
         return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share, shares)
     verdict = Verdict.IMBALANCED if ranks or waited >= MIN_WAITED_RATIO else Verdict.FINE
