@@ -93,6 +93,7 @@ def fold(job: Job, laps: Laps, now: float) -> None:
             saw = laps.steps.saws.get(step_counts.group_of(job, name, kind))
             if saw is None and name in carried:
                 waiting.operations.clear()  # its place in the step is unknown
+                laps.done.pop((name, kind), None)
                 continue
             _fold_stream(laps, job.communicators[name], (name, kind), saw, now)
 

@@ -49,6 +49,9 @@ MIN_SIGMAS = 3.5
 MIN_CONTRAST = 0.3
 """… and how much more that is than at a smaller shift."""
 
+SMALLEST = 0.45
+"""Correlation over the highest one from which on the smallest shift is the period: some steps hide theirs."""
+
 MAX_FALLS = 0.3
 """Falls within a saw over its rises, except for the one at its end."""
 
@@ -211,16 +214,14 @@ def _moved(steps: Steps, highest: dict[StreamName, int]) -> dict[StreamName, int
 
 def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
     """Search for patterns in the series of groups, now and then."""
+    for series in steps.series.values():
+        series.begun = now if series.begun is None else series.begun
     for group in [group for group in steps.series if group not in counted]:
-        if now - steps.series[group].searched > MAX_COUNTED_SECONDS:
+        series = steps.series[group]
+        if now - max(series.searched, series.begun or now) > MAX_COUNTED_SECONDS:
             del steps.series[group]
-    for group in counted:
-        series = steps.series.get(group)
-        if series is None or now - series.searched < SEARCH_SECONDS:
-            continue
-        if series.begun is None:
-            series.begun = now
-        if len(series.values) >= MIN_REPETITIONS * 2:
+    for series in (steps.series[group] for group in counted if group in steps.series):
+        if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
             series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
             found = find_saw(series.values, series.saw.period if series.saw else None)
             series.failed = 0 if found is not None else series.failed + 1
@@ -284,7 +285,9 @@ def _typical(streams: Sequence[StreamName], moved: dict[StreamName, int], number
 
 def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, steps: Steps) -> bool:
     """Return whether one operation, or one period, of the clock is one step."""
-    if series is None or series.saw is not None or max(counted.values()) >= SAME_COUNT * counted[clock]:
+    if series is None:
+        return len(steps.series) >= MAX_GROUPS
+    if series.saw is not None or max(counted.values()) >= SAME_COUNT * counted[clock]:
         return True
     lasted = steps.snapshots[-1][0] - (series.begun if series.begun is not None else steps.snapshots[-1][0])
     return (len(series.values) >= ENOUGH_SERIES and lasted >= SEARCHED_SECONDS) or lasted >= ENOUGH_SECONDS
@@ -360,7 +363,7 @@ def _period(row: Sequence[float], power: float) -> int | None:
         one = found[shift]
         lowest = min(lowest, found[shift - 1])
         is_peak = one >= found[shift - 1] and one >= found[shift + 1]
-        if is_peak and one >= least and one >= 0.6 * best and one - lowest >= MIN_CONTRAST:
+        if is_peak and one >= least and one >= SMALLEST * best and one - lowest >= MIN_CONTRAST:
             return shift
     return None
 

@@ -32,7 +32,7 @@ MIN_LATE_SHARE = 0.12
 MIN_SHORT_LATE_SHARE = 0.84
 """… and of shorter ones, in which a cause that comes and goes weighs too much."""
 
-MIN_MEMBER_SHARE = 0.5
+MIN_MEMBER_SHARE = 0.7
 """Share of these steps in which each of several suspects must be late, and …"""
 
 ALIKE = 0.4
