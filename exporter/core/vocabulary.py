@@ -242,7 +242,7 @@ ENDINGS: Mapping[str, Ending] = MappingProxyType(
         "link_expected_speed_bytes_per_second": gauge(
             "Speed expected of the link: from the configuration; else, for a network device that carries RDMA, the"
             " highest speed that its hardware supports, where the driver reports it; else the highest speed on which"
-            " two ports of the same kind agree."
+            " two ports of the same model agree."
         ),
         "link_degraded": gauge(
             "Whether the link is slower than expected (1) or not (0); absent without an expected speed. A link that"

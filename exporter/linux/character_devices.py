@@ -1,9 +1,9 @@
 """Character devices of RDMA devices: which ones the kernel has created, and whether their nodes are in /dev/infiniband.
 
-A program opens a device of its own through `uverbsN`, and a subnet manager or a tool of the fabric through `umadN` and
-`issmN`; `rdma_cm` is for connections by IP address. The kernel creates them when the modules ib_uverbs, ib_umad and
-rdma_ucm are loaded, and lists them in sysfs, which is the same in each container. Nodes are created by devtmpfs and
-udev; a container has a /dev of its own, so they are looked for only where the host's is mounted.
+Programs open an RDMA device through `uverbsN`; tools of the fabric send management datagrams through `umadN`; a subnet
+manager opens `issmN`; `rdma_cm` is for connections by IP address. The kernel creates them when the modules ib_uverbs,
+ib_umad and rdma_ucm are loaded, and lists them in sysfs, which is the same in each container. Their nodes are created
+by devtmpfs and udev. A container has a /dev of its own, so nodes are looked for only if the host's /dev is mounted.
 """
 
 import os
@@ -21,9 +21,13 @@ VERBS, MAD, SUBNET_MANAGER, CONNECTIONS = "uverbs", "umad", "issm", "rdma_cm"
 """Kinds of character devices, by the names of their nodes."""
 
 MAX_ENTRIES = 4096
-"""Entries of a class that are read."""
+"""Maximum number of entries of a class that are read."""
 
-_CLASSES = MappingProxyType({"infiniband_verbs": (VERBS,), "infiniband_mad": (MAD, SUBNET_MANAGER), "misc": ()})
+_CLASSES = MappingProxyType(
+    {"infiniband_verbs": (VERBS,), "infiniband_mad": (MAD, SUBNET_MANAGER), "misc": (CONNECTIONS,)}
+)
+"""Classes of sysfs, and the kinds of character devices in each that are read."""
+
 _NAME = re.compile(r"([a-z]{1,8})\d{1,6}")
 _NUMBER = re.compile(r"(\d{1,10}):(\d{1,10})")
 _PORT = re.compile(r"\d{1,5}")
@@ -33,7 +37,7 @@ NODES = "infiniband"
 
 
 class CharacterDevice(NamedTuple):
-    """A character device of an RDMA device: port 0 for all its ports; no name for that of the host."""
+    """A character device of an RDMA device: port 0 if it is for all its ports; no device name if it is of the host."""
 
     kind: str
     device: str = ""
@@ -45,8 +49,8 @@ class CharacterDevices:
     """The character devices of this host.
 
     Attributes:
-        found: Those that the kernel has created; whether the node is there, None if that cannot be known.
-        unreadable: Kinds of which an entry could not be read, so that another one may be there.
+        found: Those that the kernel has created, and whether the node is there; None if that cannot be known.
+        unreadable: Kinds of which an entry could not be read: one that was not found may exist.
     """
 
     found: Mapping[CharacterDevice, bool | None] = field(default_factory=dict)
@@ -60,7 +64,7 @@ class CharacterDevices:
 
 
 def is_listed(sysfs: Path) -> bool:
-    """Return whether a sysfs has any of the classes; a copy of it may have none."""
+    """Return whether a sysfs has any of the classes; a recording of it may have none."""
     return any((sysfs / "class" / name).is_dir() for name in _CLASSES)
 
 
@@ -95,7 +99,7 @@ def _entries(folder: Path, kinds: tuple[str, ...]) -> Iterator[tuple[Path, str]]
     for name in names[:MAX_ENTRIES]:
         numbered = _NAME.fullmatch(name)
         kind = numbered[1] if numbered else name
-        if kind in kinds or (not kinds and kind == CONNECTIONS):
+        if kind in kinds:
             yield folder / name, kind
 
 

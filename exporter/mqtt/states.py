@@ -46,7 +46,7 @@ class StateMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     Attributes:
         kind: Kind of the state: down, errors ….
-        since: Unix time of its begin.
+        since: Unix time at which it began.
         number: How often it began since the start of the publisher, from 1: a state that ended and began again between
             two publications has another number.
         value: Value in the base unit of the kind; None where the kind has no value.

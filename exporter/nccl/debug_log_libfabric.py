@@ -28,7 +28,7 @@ KINDS = (
     ("FLUSH", "flush"),
     ("cm", "connect"),
 )
-"""Part of the plugin's kind of a request, and the operation."""
+"""Part of the word that the plugin prints for the kind of a request, and the operation that it is."""
 
 
 def _request(found: re.Match[str]) -> Fact | None:
@@ -66,7 +66,8 @@ CALLS = (
     ("address vector", "setup"),
     ("OFI call failed", "setup"),
 )
-"""Part of a warning about a call that failed, and the operation. Others are not of the network: files, topology."""
+"""Part of a warning about a call that failed, and the operation. Warnings with none of them are about files or the
+topology, not about the network."""
 
 
 def _call(found: re.Match[str]) -> Fact | None:
@@ -76,17 +77,17 @@ def _call(found: re.Match[str]) -> Fact | None:
     return facts.LibfabricFailure(operation, abs(int(found[2])), (found[3] or "").strip()[:200], "")
 
 
-_WORD = "WARN NET/OFI "
+_KEYWORD = "WARN NET/OFI "
 
 LIBFABRIC_RULES = (
-    log_rule(_WORD, r"NET/OFI (Request|Remote write)\b.{0,300}? ?completed with error", _request),
+    log_rule(_KEYWORD, r"NET/OFI (Request|Remote write)\b.{0,300}? ?completed with error", _request),
     log_rule(
-        _WORD,
+        _KEYWORD,
         r"NET/OFI (?:Operation with NULL context completed with|Unknown remote write) error",
         lambda _: facts.LibfabricFailure("request", None, "", ""),
     ),
     log_rule(
-        _WORD,
+        _KEYWORD,
         r"NET/OFI (.{1,200}?)[.;:]?(?: with)? (?:RC|rc)[:=]? ?(-?\d{1,7})"
         r"(?:[.,] ?(?:(?:ERROR|Error|error)[:=] ?)?(.{1,200}))?",
         _call,

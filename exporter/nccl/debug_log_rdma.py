@@ -4,7 +4,7 @@ import re
 
 from exporter.nccl import log_facts as facts
 from exporter.nccl.log_facts import Fact
-from exporter.nccl.log_rule import log_rule, whole
+from exporter.nccl.log_rule import log_rule, optional_number
 
 _DEVICE_PORT = re.compile(r"NET/[A-Za-z/]{2,16} ?: ?([A-Za-z][\w.\-]{0,63}):(\d{1,3}) ", re.ASCII)
 
@@ -50,7 +50,7 @@ _DIRECTION = re.compile(r"\((Send|Recv)\)|req_type=(Send|Recv)", re.ASCII)
 def _completion(found: re.Match[str]) -> Fact | None:
     status = int(found[1] or found[2] or found[3])
     if not status:
-        return None  # of a build with traces
+        return None  # success, which a build with traces prints
     rest = found.string[found.start() :]
     peer, vendor, hca, direction = (one.search(rest) for one in (_PEER, _VENDOR, _HCA, _DIRECTION))
     return facts.Completion(
@@ -69,7 +69,7 @@ def _verbs(found: re.Match[str]) -> Fact:
     call, error, device, port, before, after = found.groups()
     states = (before, after) if before and after else ()
     text = _ERROR_NUMBER.sub("", (error or "").strip().removesuffix("."))
-    return facts.VerbsFailure(call, text[:120], device or "", whole(port), states)
+    return facts.VerbsFailure(call, text[:120], device or "", optional_number(port), states)
 
 
 def _other_call(found: re.Match[str]) -> Fact:
@@ -129,7 +129,7 @@ RDMA_RULES = (
     *(
         log_rule(word, word + r"[^.(]{0,120}", lambda found: facts.FatalError(found[0].strip()))
         for word in (
-            # Each ends the communicator in a failover that failed, without another line (2.29.7 and later).
+            # With each a failover fails and the communicator ends, without another line (2.29.7 and later).
             "more than a single failed device",
             "Maximum number of probing attempts",
             "Could not find a functional device",

@@ -1,4 +1,4 @@
-"""Rules for the lines of NCCL's debug log, of all releases: keyword, pattern, and the fact that is built of a match."""
+"""Rules for the lines of NCCL's debug log, of all releases: keyword, pattern, and the fact built from a match."""
 
 import re
 
@@ -9,7 +9,7 @@ from exporter.nccl.debug_log_sockets import SOCKET_RULES
 from exporter.nccl.debug_log_watchdog import WATCHDOG_RULES
 from exporter.nccl.decoding import MAX_RANKS
 from exporter.nccl.log_facts import Fact
-from exporter.nccl.log_rule import log_rule, whole
+from exporter.nccl.log_rule import log_rule, optional_number
 
 _PART = re.compile(r"\[(\d{1,4})\](?:=\{([^{}]{1,1000})\}|([^\[\]{} ]{1,120}))", re.ASCII)
 _PORT = re.compile(r"([A-Za-z][\w.\-]{0,63}):(\d{1,3})(?::\d{1,4}){0,2}/(IB|RoCE)(/SHARP)?", re.ASCII)
@@ -36,7 +36,7 @@ def _channel(found: re.Match[str]) -> Fact:
     ends = (int(channel), int(source), source_gpu or "", int(target), target_gpu or "", direction or "")
     if net := _NET.match(via):
         gdr = net[4] is not None
-        return facts.Channel(*ends, "NET", net[1], int(net[2]), gdr, whole(net[3]))
+        return facts.Channel(*ends, "NET", net[1], int(net[2]), gdr, optional_number(net[3]))
     transport, _, rest = via.partition("/")
     if via.startswith("direct shared memory"):
         transport, rest = "SHM", "direct"
@@ -54,7 +54,7 @@ def _init(found: re.Match[str]) -> Fact | None:
     if end or not 0 <= int(rank) < int(n_ranks) <= MAX_RANKS:
         return None
     return facts.CommInit(
-        comm, int(rank), int(n_ranks), whole(nvml), pci_address(bus or "") or "", comm_id or "", phase or ""
+        comm, int(rank), int(n_ranks), optional_number(nvml), pci_address(bus or "") or "", comm_id or "", phase or ""
     )
 
 
@@ -169,7 +169,9 @@ RULES = (
         "coll channels",
         r"(\d{1,4}) coll channels,(?: (\d{1,4}) collnet channels,)?(?: (\d{1,4}) nvls channels,)? "
         r"(\d{1,4}) p2p channels",
-        lambda found: facts.ChannelCounts(int(found[1]), whole(found[2]), whole(found[3]), int(found[4])),
+        lambda found: facts.ChannelCounts(
+            int(found[1]), optional_number(found[2]), optional_number(found[3]), int(found[4])
+        ),
     ),
     log_rule("Connected NVLS tree", r"Connected NVLS tree", lambda _: facts.NvlsTree()),
     log_rule(

@@ -1,6 +1,6 @@
-"""Rules for lines of NCCL's log about TCP connections that failed, of bootstrap, NET/Socket and out-of-band traffic.
+"""Rules for lines of NCCL's log about TCP connections that failed: of bootstrap, NET/Socket and out-of-band traffic.
 
-What NCCL calls a socket's function, and whether it names the peer, differs by release: "Connect to PEER failed" up to
+The wording, and whether the peer is named, differ by release: "Connect to PEER failed" up to
 2.26 and "connect to PEER failed" since, "Call to connect returned ERROR, retrying" up to 2.23, "connect returned
 ERROR" in 2.24 to 2.26, "connect to PEER returned ERROR" since 2.27.
 """
@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from exporter.nccl import log_facts as facts
 from exporter.nccl.log_facts import Fact
-from exporter.nccl.log_rule import log_rule, whole
+from exporter.nccl.log_rule import log_rule, optional_number
 from exporter.nccl.system_errors import number_of_text
 
 _PEER = r"([\w.:%\-]{1,255})<\d{0,5}>"
@@ -24,7 +24,7 @@ def _failure(operation: str, peer: str, error: str, *, number: int | None = None
 
 def _connect_to(found: re.Match[str]) -> Fact:
     peer, failed, number, returned, retried = found.groups()
-    return _failure("connect", peer, failed or returned, number=whole(number), retried=bool(retried))
+    return _failure("connect", peer, failed or returned, number=optional_number(number), retried=bool(retried))
 
 
 def _connect(found: re.Match[str]) -> Fact:
@@ -32,7 +32,7 @@ def _connect(found: re.Match[str]) -> Fact:
 
 
 _EXCEEDED: Mapping[str, str] = MappingProxyType({"retries": "Connection refused", "timeouts": "Connection timed out"})
-"""The error that each of the two limits of 2.16 to 2.23 counts."""
+"""Limits of NCCL 2.16 to 2.23, and the error of which each counts the repetitions."""
 
 _OPERATIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -51,7 +51,7 @@ _OPERATIONS: Mapping[str, str] = MappingProxyType(
         "listen": "listen",
     }
 )
-"""Calls that a line names, and the operation that they are part of."""
+"""Calls that a line names, and the operation that each is part of."""
 
 
 def _call(found: re.Match[str]) -> Fact:

@@ -4,7 +4,7 @@ import re
 
 from exporter.nccl import log_facts as facts
 from exporter.nccl.log_facts import Fact
-from exporter.nccl.log_rule import log_rule, whole
+from exporter.nccl.log_rule import log_rule, optional_number
 
 _NO_ELEMENTS = 2**64 - 1
 """NumelIn of an operation that has none, such as a coalesced one: -1 as an unsigned number."""
@@ -21,11 +21,11 @@ def _process(line: str) -> int | None:
 
 def _timeout(found: re.Match[str]) -> Fact:
     rank, sequence, operation, elements, ran = found.groups()
-    count = whole(elements)
+    count = optional_number(elements)
     return facts.WatchdogTimeout(
         _process(found.string),
-        whole(rank),
-        whole(sequence),
+        optional_number(rank),
+        optional_number(sequence),
         operation,
         int(ran) / 1000,
         None if count == _NO_ELEMENTS else count,

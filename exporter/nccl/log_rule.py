@@ -1,4 +1,4 @@
-"""What a rule for lines of a log is: keyword, pattern, and the fact that is built of a match."""
+"""A rule for lines of a log: keyword, pattern, and the fact that is built from a match."""
 
 import re
 from collections.abc import Callable
@@ -26,6 +26,6 @@ def log_rule(word: str, pattern: str, build: Callable[[re.Match[str]], Fact | No
     return LogRule(word, re.compile(pattern, re.ASCII), build)
 
 
-def whole(text: str | None) -> int | None:
+def optional_number(text: str | None) -> int | None:
     """Return a number; None where the line has none."""
     return int(text) if text else None

@@ -1,10 +1,10 @@
-"""Stated speeds that cannot be true: an impossible one, and one that the traffic disproves.
+"""Stated speeds of links, as devices report them, that cannot be true: impossible ones, and those below the traffic.
 
-Switches state the speed of a bundle as that of one member, or as a default that was configured, and hosts that of a
-bond likewise; agents confuse units. No physical port is faster than 1.6 Tb/s, and no bundle than that times its
-members. Traffic of more than 110 % of the stated speed in three intervals running disproves it, as long as that much is
-possible; a single value is an error of the device. A reset, a wrap or a value that is impossible is no evidence. A
-speed is believed again when another one is stated, or after an hour in which the traffic did not exceed it.
+For a bundle, switches and hosts report the speed of one member, or a configured default, and agents confuse units. No
+physical port is faster than 1.6 Tb/s, and no bundle is faster than 1.6 Tb/s times its members. Traffic of more than
+110 % of the stated speed in three consecutive intervals disproves it, if that much traffic is possible; a single value
+above it is an error of the device. A reset, a wrap or an impossible value is no evidence. A disproved speed is believed
+again when the device states another one, or after an hour in which the traffic did not exceed it.
 
 A speed that is not believed is removed from the table, so that no later step uses it, and is reported as a failure.
 """
@@ -24,20 +24,20 @@ from exporter.meaning.ports.counters import MAX_WRAPPING_WIDTH
 MAX_LINK_SPEED = 1.6e12 / 8
 """Bytes per second of the fastest physical port that exists (IEEE 802.3dj, 1.6 Tb/s)."""
 
-UNKNOWN_MEMBERS = 64
-"""Members of a bundle whose number is not known: the most that a switch supports."""
+ASSUMED_MEMBERS = 64
+"""Members that a bundle is assumed to have if their number is not known: the most that a switch supports."""
 
 EXCESS = 1.1
-"""Factor over the stated speed above which traffic contradicts it: clocks, caches and speeds are rounded."""
+"""Traffic over stated speed, above which they contradict each other: clocks, caches and speeds are rounded."""
 
 INTERVALS = 3
-"""Intervals running above that which disprove a speed."""
+"""Consecutive intervals with more traffic than that which disprove a speed."""
 
 BELIEVED_AFTER = 3600.0
 """Seconds without traffic above a disproved speed after which it is believed again."""
 
 MAX_KEPT = 4096
-"""Rows of one table, beside those that are there now, whose doubts are kept while they are missing."""
+"""Rows that are missing from a table, and whose doubts are kept meanwhile."""
 
 BYTES = ("receive_bytes_total", "transmit_bytes_total")
 
@@ -50,9 +50,9 @@ class Doubt(NamedTuple):
 
     Attributes:
         stated: The speed.
-        intervals: Intervals running with more than EXCESS times as much, up to the one that disproved it.
-        exceeded: Time at which the traffic was last above it.
-        carried: Bytes per second then.
+        intervals: Consecutive intervals with more than EXCESS times as much traffic, up to the one that disproved it.
+        exceeded: Time at which the traffic was last above the speed.
+        carried: Bytes per second at that time.
     """
 
     stated: float
@@ -67,7 +67,7 @@ class Doubt(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Last count of each row in one direction, raw, and its time."""
+    """Last byte count of each row in one direction, without factor and divisor of its column, and its time."""
 
     values: Sequence[int | None]
     times: Sequence[float]
@@ -75,7 +75,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpeedState:
-    """State of a table: its rows and their epochs, last counts by ending, and doubts of the few rows that have one."""
+    """State of a table: its rows, their epochs, last counts by the ending of the metric, and the doubts of few rows."""
 
     rows: Rows
     epochs: Sequence[Hashable] | None = None
@@ -116,7 +116,7 @@ def next_doubt(doubt: Doubt | None, stated: float | None, rate: float | None, li
 
 def limit_of(members: int | None) -> float:
     """Return the bytes per second that are impossible for a number of links; None if it is not known."""
-    return MAX_LINK_SPEED * (members or UNKNOWN_MEMBERS)
+    return MAX_LINK_SPEED * (members or ASSUMED_MEMBERS)
 
 
 def step(state: SpeedState | None, table: Table) -> tuple[SpeedState | None, Sequence[Table]]:
@@ -128,7 +128,7 @@ def step(state: SpeedState | None, table: Table) -> tuple[SpeedState | None, Seq
     times = [table.time] * len(speeds) if table.times is None else table.times
     columns = [column for ending in BYTES if (column := table.columns.get(ending)) is not None]
     doubts, impossible = _doubts(before, table, columns, times, speeds)
-    counts = {one.metric.ending: _advanced(before.counts.get(one.metric.ending), one, times) for one in columns}
+    counts = {one.metric.ending: _last_counts(before.counts.get(one.metric.ending), one, times) for one in columns}
     epochs = before.epochs if table.epochs is None else table.epochs
     after = SpeedState(table.rows, epochs, {**before.counts, **counts}, doubts)
     failures = _failures(table, speeds, doubts)
@@ -162,7 +162,7 @@ def _doubts(
 ) -> tuple[Mapping[LabelValues, Doubt], set[int]]:
     """Return the doubts after this reading, and the rows with more traffic than is possible.
 
-    Looked at are rows with traffic above their speed, and those that had a doubt.
+    Only rows with traffic above their speed, and those that had a doubt, are examined.
     """
     index, keys, doubts = table.rows.index, table.rows.keys, before.doubts
     rows = {index[key] for key in doubts if key in index}
@@ -173,7 +173,7 @@ def _doubts(
         if old is not None and column.values is not old.values:
             if old.times is not measured:  # both directions are read together as a rule
                 measured, seconds = old.times, list(map(sub, times, old.times))
-            rows.update(_unusual(old, column, seconds, speeds))
+            rows.update(_contradicting(old, column, seconds, speeds))
     impossible: set[int] = set()
     if not rows and not doubts:
         return doubts, impossible
@@ -201,10 +201,12 @@ def _kept(
     return dict(missing[-MAX_KEPT:])
 
 
-def _unusual(old: Counts, column: Column, seconds: Sequence[float], speeds: Sequence[float | None]) -> Iterable[int]:
+def _contradicting(
+    old: Counts, column: Column, seconds: Sequence[float], speeds: Sequence[float | None]
+) -> Iterable[int]:
     """Return the rows whose count fell, or rose by more than EXCESS times their speed.
 
-    In most reads there are none, which whole columns show in C.
+    In most reads there are none: operations on whole columns show that without a loop over rows.
     """
     most = EXCESS * column.divisor / column.factor
     highest = [most * speed * passed if speed else inf for speed, passed in zip(speeds, seconds, strict=True)]
@@ -254,8 +256,8 @@ def _may_wrap(column: Column, fall: int, scale: float, limit: float) -> bool:
     return narrow and 0 <= delta < 1 << (column.width - 1) and delta * scale < limit
 
 
-def _advanced(old: Counts | None, column: Column, times: Sequence[float]) -> Counts:
-    """Return the last counts: a value that is missing, or not later than the last one, keeps that."""
+def _last_counts(old: Counts | None, column: Column, times: Sequence[float]) -> Counts:
+    """Return the last counts: where a value is missing, or not later than the last one, the last one is kept."""
     values: Sequence[int | None] = column.values  # type: ignore[assignment]  # counters are integers
     if old is None:
         return Counts(values, times)
@@ -292,12 +294,12 @@ def _members(table: Table, row: int) -> int | None:
 
 
 def _bits(speed: float) -> str:
-    """Return a speed in words, from bytes per second."""
+    """Return a speed in Gb/s as text, from bytes per second."""
     return f"{speed * 8 / 1e9:.6g} Gb/s"
 
 
 def _without_speeds(table: Table, failures: Mapping[int, object], impossible: set[int]) -> Table:
-    """Remove the speeds of rows with failures, and mark these and the impossible ones by what they cannot carry."""
+    """Remove the speeds of rows with failures; set the ceilings of these rows, and of those with impossible traffic."""
     column = table.columns[SPEED]
     believed = [None if row in failures else speed for row, speed in enumerate(column.values)]
     marked = failures.keys() | impossible
@@ -309,6 +311,6 @@ def _failure_table(table: Table, failures: Mapping[int, tuple[str, str]]) -> Tab
     """Return the failures of rows, under the name of the port: the target of the source is its switch."""
     skipped = 1 if table.schema.labels[:1] == ("switch",) else 0
     names = {row: ":".join(table.rows.keys[row][skipped:]) for row in failures}
-    remedy = "; its speed, and what rests on it, is not exported: correct the speed that the device states"
+    remedy = "; its speed, and what is computed from it, is not exported: correct the speed that the device states"
     found = [Failure(names[row], reason, f"{names[row]}: {text}{remedy}") for row, (reason, text) in failures.items()]
     return failure_table(found, table.time)

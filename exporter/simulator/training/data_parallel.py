@@ -3,7 +3,8 @@
 Gradients of all ranks are summed in buckets while the backward pass goes on (DDP), or parameters are gathered layer by
 layer ahead of their use and gradients scattered behind it (FSDP, ZeRO stage 3).
 
-Neither blocks in a collective before the pass needs its result, so a late rank costs only what is left at that point.
+Both wait for a collective only when its result is needed, so a late rank costs only the part of its lateness that is
+left at that time.
 """
 
 from collections.abc import Sequence

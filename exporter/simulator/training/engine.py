@@ -39,10 +39,11 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What programs take, on the hardware of this run.
+    """Programs and how long their parts take, on the hardware of this run.
 
     Attributes:
-        program: Returns the program of a rank for a step, by rank, step and time of its begin; empty ends the rank.
+        program: Returns the program of a rank for a step, by rank, step and time at which it begins; an empty one ends
+            the rank.
         compute: Returns the seconds that computing takes, by rank, time and undisturbed seconds; NEVER for a rank that
             hangs.
         transfer: Returns the seconds from the last start of a collective to its end, by communicator, kind, size and
@@ -68,7 +69,14 @@ class _Operation:
 
 @dataclass(slots=True)
 class _Stream:
-    """Stream of a communicator on one rank: the collective that runs, those behind it, and when the last one ended."""
+    """Stream of a communicator on one rank.
+
+    Attributes:
+        running: The collective that runs.
+        queued: Those behind it, and the times at which the program reached them.
+        free: Time at which the last one ended.
+        begun: Number of collectives started, by kind.
+    """
 
     running: _Operation | None = None
     queued: deque[tuple[_Operation, float]] = field(default_factory=deque)
@@ -82,9 +90,11 @@ class _Rank:
 
     Attributes:
         time: Time of the computing stream.
-        step: Steps done.
-        since: Time at which the step began, and …
-        cpu: … at which the process could put the step on the streams: it is one step ahead of the GPU.
+        step: Number of steps done.
+        step_began: Time at which the step began.
+        enqueued: Time at which the process put the step on the streams: it is one step ahead of the GPU.
+        labels: Collectives of this step by label; the one of a `Run` that was reached has an empty label.
+        awaits: The collective that the program waits for.
     """
 
     number: int
@@ -92,8 +102,8 @@ class _Rank:
     position: int = 0
     time: float = 0.0
     step: int = 0
-    since: float = 0.0
-    cpu: float = 0.0
+    step_began: float = 0.0
+    enqueued: float = 0.0
     labels: dict[str, _Operation] = field(default_factory=dict)
     awaits: _Operation | None = None
 
@@ -110,13 +120,13 @@ class Execution:
 
         Args:
             communicators: Communicators of the job.
-            machine: What programs take.
+            machine: Programs and how long their parts take.
             ranks: Number of ranks.
             begin: Time at which all ranks begin.
         """
         self.steps: list[float] = []
         self._communicators, self._machine = communicators, machine
-        self._ranks = [_Rank(number, time=begin, since=begin, cpu=begin) for number in range(ranks)]
+        self._ranks = [_Rank(number, time=begin, step_began=begin, enqueued=begin) for number in range(ranks)]
         self._streams: dict[tuple[int, int], _Stream] = {}
         self._open: dict[tuple[int, str, int], _Operation] = {}
         self._done: list[_Operation] = []
@@ -176,10 +186,10 @@ class Execution:
     def _next_step(self, rank: _Rank) -> bool:
         if rank.program:
             rank.step += 1
-            rank.cpu = rank.since
+            rank.enqueued = rank.step_began
             if rank.number == 0:
                 self.steps.append(rank.time)
-        rank.since = rank.time
+        rank.step_began = rank.time
         rank.program = self._machine.program(rank.number, rank.step, rank.time)
         rank.position = 0
         rank.labels.clear()
@@ -197,7 +207,7 @@ class Execution:
             operation = self._open[communicator, kind, sequence] = _Operation(
                 communicator, kind, sequence, size, members
             )
-        operation.enqueued[rank.number] = rank.cpu
+        operation.enqueued[rank.number] = rank.enqueued
         if stream.running is None:
             stream.running = operation
             self._begin(operation, rank.number, max(rank.time, stream.free))
@@ -206,7 +216,7 @@ class Execution:
         return operation
 
     def _begin(self, operation: _Operation, number: int, time: float) -> None:
-        """Let a collective start on a rank; if it is the last, end it, and let those behind it start."""
+        """Let a collective start on a rank; on the last of its ranks, end it, and let those behind it start."""
         todo = [(operation, number, time)]
         while todo:
             operation, number, time = todo.pop()

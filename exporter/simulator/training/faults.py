@@ -1,6 +1,6 @@
 """Faults and events of a simulated job: what makes ranks, hosts, adapters or the network slow, and what only looks so.
 
-Each has the seconds in which it is active. Faults are what a verdict should report; events are part of healthy jobs.
+Each has the time in which it is active. Faults are what a verdict should report; events are part of healthy jobs.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from exporter.simulator.training.engine import NEVER
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """Seconds in which something is active: from `since` to `until`, and of each `period` the first `on`."""
+    """Time in which something is active, in seconds: from `since` to `until`, in the first `on` of each `period`."""
 
     since: float = 0.0
     until: float = NEVER
@@ -26,7 +26,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class SlowRank(Interval):
-    """A rank computes longer by a share; only in each n-th step if `every` is more than 1."""
+    """A rank computes longer, by `share` of the usual time; only in every n-th step if `every` is n."""
 
     rank: int
     share: float
@@ -35,7 +35,7 @@ class SlowRank(Interval):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowHost(Interval):
-    """All ranks of a host compute longer by a share."""
+    """All ranks of a host compute longer, by `share` of the usual time."""
 
     host: int
     share: float
@@ -43,7 +43,7 @@ class SlowHost(Interval):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowAdapter(Interval):
-    """The adapter of one GPU of a host carries a share of its bandwidth; of each host if `host` is None: a rail.
+    """The adapter of the GPU at `place` in a host has a share of its bandwidth; with `host` None in all hosts: a rail.
 
     `variation` is the standard deviation of the logarithm of the share from one collective to the next.
     """
@@ -56,7 +56,7 @@ class SlowAdapter(Interval):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowNetwork(Interval):
-    """All transfers between hosts have a share of the bandwidth."""
+    """All transfers between hosts have only a share of the bandwidth."""
 
     share: float
 
@@ -71,7 +71,7 @@ class StoppedRank:
 
 @dataclass(frozen=True, kw_only=True)
 class DeadAdapter:
-    """The adapter of one GPU of a host transfers nothing from a time on."""
+    """The adapter of the GPU at `place` in a host transfers nothing from a time on."""
 
     host: int
     place: int
@@ -80,7 +80,13 @@ class DeadAdapter:
 
 @dataclass(frozen=True, kw_only=True)
 class RotatingWork:
-    """Another group of ranks has more work every few steps, as the experts of a layer that tokens prefer."""
+    """One group of ranks has more work, by `share`, and another one every few steps: as experts that tokens prefer.
+
+    Attributes:
+        share: Additional work of the group.
+        steps: Steps for which it is the same group.
+        ranks: Ranks of a group.
+    """
 
     share: float
     steps: int = 3
@@ -89,7 +95,7 @@ class RotatingWork:
 
 @dataclass(frozen=True, kw_only=True)
 class Stall:
-    """Some ranks wait for something else at the begin of each n-th step: data, a checkpoint, an evaluation.
+    """Some ranks wait at the beginning of every n-th step, not for each other but for data or a checkpoint.
 
     Attributes:
         seconds: Length.

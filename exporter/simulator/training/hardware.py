@@ -26,14 +26,14 @@ SMALL = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What varies in a healthy job, as standard deviations of logarithms.
+    """What varies in a healthy job: standard deviations of logarithms, and pauses.
 
     Attributes:
         gpus: Speed of GPUs, constant over the run.
         work: Work of a rank in a step.
         transfers: Time of a transfer.
-        pauses: Pauses of each process in a minute, as of garbage collection, and …
-        pause_seconds: … their mean length.
+        pauses: Number of pauses of each process in a minute, such as those of garbage collection.
+        pause_seconds: Mean length of a pause.
     """
 
     gpus: float = 0.005
@@ -53,7 +53,7 @@ class Bandwidth:
 
 
 class Hardware:
-    """Computes durations; the same seed gives the same ones."""
+    """Computes the durations of one run; the same seed gives the same durations."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Hardware:
         self._networks = [one for one in self._events if isinstance(one, SlowNetwork)]
 
     def program(self, rank: int, step: int, time: float) -> Sequence[Instruction]:
-        """Return the program of a step, with the stalls at its begin."""
+        """Return the program of a step, with the stalls at its beginning."""
         chance, variation = self._chance, self._variation
         work = math.exp(chance.gauss(0, variation.work)) * self._speeds[rank]
         stalls: list[Instruction] = []
@@ -88,7 +88,7 @@ class Hardware:
         return [*stalls, *self._layout.program(rank, work)]
 
     def _factor(self, event: Event, rank: int, step: int, time: float) -> float:
-        """Return the work of a rank under one event over its work without it."""
+        """Return the factor by which an event multiplies the work of a rank."""
         match event:
             case SlowRank() if event.rank == rank and step % event.every == 0 and event.active(time):
                 return 1 + event.share

@@ -1,8 +1,9 @@
-"""Parallelism in the grid of Megatron-LM: tensor, context, expert, data and pipeline groups in one job.
+"""Parallelism of Megatron-LM: tensor, context, expert, data and pipeline groups in one job.
 
-Ranks are numbered tensor first, then context, data and pipeline. Collectives of tensor, context and expert groups block
-the pass in which they are; those of the data groups end the step, and so do the AllReduce of tied embeddings between
-the first and the last stage, and the AllReduce of the norm of the gradients between all ranks.
+Ranks are numbered along the tensor groups first, then along context, data and pipeline groups. Collectives of tensor,
+context and expert groups block the pass in which they are. Those of the data groups are at the end of a step, and so
+are the AllReduce of tied embeddings between the first and the last stage, and the AllReduce of the norm of the
+gradients among all ranks.
 """
 
 from collections.abc import Sequence
@@ -42,13 +43,13 @@ class Megatron:
         micro_batches: Micro-batches of a step.
         chunks: Chunks of layers of each stage: more than one is the interleaved schedule.
         compute: Seconds of computing of one step on each rank, without the pipeline's bubble.
-        passes: Collectives of the tensor group in one pass.
+        tensor_collectives: Number of collectives of the tensor group in one pass.
         sequence_parallel: Whether the tensor group has AllGather and ReduceScatter instead of AllReduce.
         tied_embeddings: Whether the first and the last stage share the embedding.
-        experts: Ranks of a data group that share the experts of a layer; 1 for a dense model.
+        experts: Number of ranks of a data group that share the experts of a layer; 1 for a dense model.
         last_stage: Work of the last stage over that of the others.
         tensor_bytes: Bytes of a collective of the tensor group.
-        activation_bytes: Bytes between two stages.
+        activation_bytes: Bytes that one stage sends to the next.
         gradient_bytes: Bytes of the gradients of a rank.
         gpus_per_node: GPUs of each node.
     """
@@ -60,7 +61,7 @@ class Megatron:
     micro_batches: int = 8
     chunks: int = 1
     compute: float = 2.0
-    passes: int = 2
+    tensor_collectives: int = 2
     sequence_parallel: bool = False
     tied_embeddings: bool = True
     experts: int = 1
@@ -77,7 +78,7 @@ class Megatron:
 
     @cached_property
     def communicators(self) -> Sequence[CommunicatorLayout]:
-        """All of them; `_index` refers to them by name and member."""
+        """All communicators; `_index` has their positions by name and member."""
         return [one for _, one in self._named]
 
     @cached_property
@@ -141,7 +142,7 @@ class Megatron:
         return [*program, *self._ended(rank, stage), Compute(self.compute * weight * OPTIMIZER)]
 
     def _received(self, rank: int, stage: int, chunk: int, *, forward: bool) -> list[Instruction]:
-        """Return the wait for what the neighbouring stage sends; none at both ends of the pipeline."""
+        """Return the wait for what the neighbouring stage sends; empty at the end of the pipeline where it begins."""
         if (stage, chunk) == ((0, 0) if forward else (self.stages - 1, self.chunks - 1)):
             return []
         column = self.ranks // self.stages
@@ -162,7 +163,7 @@ class Megatron:
     def _computed(self, rank: int, seconds: float, *, forward: bool) -> list[Instruction]:
         """Return a pass with the collectives that block in it."""
         program: list[Instruction] = []
-        for number in range(self.passes):
+        for number in range(self.tensor_collectives):
             gather = (number % 2 == 0) == forward
             kind = ("AllGather" if gather else "ReduceScatter") if self.sequence_parallel else "AllReduce"
             size = self.tensor_bytes // (self.tensor if self.sequence_parallel else 1)
@@ -172,11 +173,11 @@ class Megatron:
                 program.append(Run(self._index["context", rank], context_kind, size_of_context))
             if ("expert", rank) in self._index:
                 group = self._index["expert", rank]
-                half = Compute(seconds / self.passes / 2)
+                half = Compute(seconds / self.tensor_collectives / 2)
                 program += [half, Run(group, "AlltoAll", self.tensor_bytes), half]
                 program.append(Run(group, "AlltoAll", self.tensor_bytes))
             else:
-                program.append(Compute(seconds / self.passes))
+                program.append(Compute(seconds / self.tensor_collectives))
             if ("tensor", rank) in self._index:
                 program.append(Run(self._index["tensor", rank], kind, size))
         return program

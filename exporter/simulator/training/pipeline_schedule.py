@@ -36,7 +36,7 @@ def schedule(stages: int, stage: int, micro_batches: int, chunks: int = 1) -> li
 
 
 def _pass(stages: int, number: int, chunks: int, *, forward: bool) -> Pass:
-    """Return the pass by its number: chunks alternate after as many micro-batches as there are stages."""
+    """Return the pass with a number: the chunk changes after as many micro-batches as there are stages."""
     if chunks == 1:
         return Pass(forward, number, 0)
     group, place = divmod(number, stages * chunks)

@@ -39,7 +39,7 @@ class Wait(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Start a collective and wait for it: one that blocks."""
+    """Start a collective and wait for its end: a blocking one."""
 
     communicator: int
     kind: str
@@ -58,7 +58,7 @@ class CommunicatorLayout:
 
 
 class Layout(Protocol):
-    """A kind of parallelism: communicators, and the program of each rank."""
+    """A kind of parallelism: the communicators of a job, and the program of each rank."""
 
     @property
     def ranks(self) -> int:
@@ -73,7 +73,7 @@ class Layout(Protocol):
 
         Args:
             rank: World rank.
-            work: Work of this rank in this step over the usual amount.
+            work: Factor of the work of this rank in this step, 1 for the usual amount.
         """
 
 

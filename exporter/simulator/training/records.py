@@ -1,4 +1,4 @@
-"""Records of collectives as they arrive at the exporters of hosts, and their form as lines of JSON."""
+"""Records of collectives as the exporters of hosts receive them, and their encoding as lines of JSON."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -56,9 +56,9 @@ class Reporting:
     """How ranks report.
 
     Attributes:
-        interval: Seconds between two reports of a rank, each rank at its own phase.
+        interval: Seconds between two reports of a rank, each rank with its own offset.
         loss: Share of the records that are lost.
-        arrivals: Whether starts on the GPU are reported.
+        arrivals: Whether records have the time of the start on the GPU (`Record.start`).
         unfinished: Whether collectives that do not end are reported.
         end_noise: Microseconds by which a rank observes the common end later, at most.
     """
@@ -94,7 +94,7 @@ class Reporter:
     def __init__(
         self, job: str, communicators: list[CommunicatorLayout], gpus_per_node: int, how: Reporting, seed: int, run: int
     ) -> None:
-        """Create a reporter of one run: a restart has other communicators and other clocks."""
+        """Create a reporter of one run: after a restart communicators have other identifiers, and GPUs other clocks."""
         self._job, self._communicators, self._gpus_per_node, self._how = job, communicators, gpus_per_node, how
         self._chance = Random(f"{seed} {run} reports")
         ranks = max((max(one.members) for one in communicators), default=0) + 1

@@ -1,4 +1,4 @@
-"""Scenarios: a job on some hardware with its faults, from its begin to its end, as records and with the true loss."""
+"""Scenarios: a job on some hardware with its faults, run to the end: its records, and the loss that faults cause."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -31,10 +31,10 @@ class Scenario:
         seconds: Length.
         events: Faults, and what happens in healthy jobs.
         variation: What varies.
-        bandwidth: Of its links.
+        bandwidth: Bandwidth of its links.
         reporting: How its ranks report.
         job: Its name.
-        seed: Seed of all chance.
+        seed: Seed of all random numbers.
         gpus_per_node: GPUs of each host.
     """
 
@@ -86,7 +86,7 @@ def _run(scenario: Scenario, run: int, begin: float) -> tuple[Execution, Reporte
 
 
 def true_loss(scenario: Scenario) -> float:
-    """Return the share of time that the faults of a scenario cost, by its steps with them and without."""
+    """Return the share of time that the faults of a scenario cost: from its rates of steps with them and without."""
     healthy = replace(scenario, events=[one for one in scenario.events if not isinstance(one, FAULTS)])
     with_faults, without = (_steps_per_second(one) for one in (scenario, healthy))
     return 1 - with_faults / without

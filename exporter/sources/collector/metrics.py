@@ -13,8 +13,8 @@ BATCHES = vocabulary.schema(
     own={
         "batches_total": counter(
             "Batches of timings by outcome: accepted; lost on the way, by gaps in their numbers; duplicate; dropped"
-            " from the queue, of a sender that had more than its share of it; too_many_jobs, of all or of one host, or"
-            " too_many_hosts of a job; other values are the reasons for which messages were discarded."
+            " from the queue, of a sender that had more than its share of it; too_many_jobs, in all or of one host;"
+            " too_many_hosts, in all or of one job; other values are the reasons for which messages were discarded."
         )
     },
     origins={"batches_total": ["fabric/v1/nccl"]},
@@ -26,8 +26,8 @@ _COLLECTOR = MappingProxyType(
         "reconnects_total": counter("Connections to the broker after the first."),
         "jobs": gauge("Jobs from which batches are received."),
         "evicted_jobs_total": counter(
-            "Jobs that were forgotten because others needed the room: of a host with too many jobs of its own, or known"
-            " by few batches of one host."
+            "Jobs that were dropped because their number is limited: one of the host with most jobs of its own, or one"
+            " that only one host published, for less than ten seconds, or that no host published for a minute."
         ),
         "hosts": gauge("Hosts from which batches are received, counted once per job."),
         "streams": gauge("Streams that are received; a stream is one kind of collective of a rank in a communicator."),

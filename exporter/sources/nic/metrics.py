@@ -86,7 +86,10 @@ _SHARED_HELPS = MappingProxyType(
         ),
         "out_of_buffer_total": "Packets received but dropped because the receive queue had no buffer.",
         "link_up": "Whether the link has a carrier and its operational state (RFC 2863) is up or unknown: 1, else 0.",
-        "link_speed_bytes_per_second": "Current speed of the link; absent while it is down or if it is not known.",
+        "link_speed_bytes_per_second": (
+            "Current speed of the link; absent while the link is down, or its speed is unknown or disproved by its"
+            " traffic."
+        ),
         "link_max_speed_bytes_per_second": "Speed of the fastest link mode that the device supports.",
         "link_down_total": "Times the physical link went down.",
         "mtu_bytes": "Maximum transmission unit (rtnetlink IFLA_MTU).",

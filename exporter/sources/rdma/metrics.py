@@ -116,7 +116,8 @@ _LINK_HELPS = MappingProxyType(
     {
         "link_up": "Whether the port's logical state is Active (1) or not (0).",
         "link_speed_bytes_per_second": (
-            "Speed of the whole port in bytes per second; absent while the link is down, or if it is unknown."
+            "Speed of the whole port in bytes per second; absent while the link is down, or its speed is unknown or"
+            " disproved by its traffic."
         ),
     }
 )
@@ -361,9 +362,10 @@ CHARACTER_DEVICES = vocabulary.schema(
     (*LABELS, "kind"),
     own={
         "character_device_missing": gauge(
-            "1 for a character device that is missing, absent otherwise: uverbs of the device, which programs open;"
-            " umad of an InfiniBand port; rdma_cm of the host. Where --path.dev is set, also where its node is missing"
-            " in the host's /dev, for issm too."
+            "1 for a character device that the kernel has not created, absent otherwise: uverbs, by which programs open"
+            " the RDMA device; umad of an InfiniBand port, for management datagrams; rdma_cm of the host, for"
+            " connections by IP address. With --path.dev also 1 for one whose node is missing in the host's /dev, then"
+            " for issm too, which subnet managers open."
         )
     },
     origins={"character_device_missing": ["/sys/class/infiniband_verbs, infiniband_mad, misc", "/dev/infiniband"]},

@@ -121,12 +121,12 @@ PORTS = vocabulary.schema(
         "ecn_marked_packets_total": "Packets transmitted with the ECN codepoint CE (RFC 3168) set by the switch.",
         "link_up": "Whether the link is operationally up (1) or not (0) (IF-MIB ifOperStatus).",
         "link_speed_bytes_per_second": (
-            "Speed of the link in bytes per second; absent while it is down, not known or disproved by the traffic"
-            " (IF-MIB ifHighSpeed)."
+            "Speed of the link in bytes per second (IF-MIB ifHighSpeed); absent while the link is down, or its speed is"
+            " unknown or disproved by its traffic."
         ),
         "link_expected_speed_bytes_per_second": (
-            "Expected speed of the link in bytes per second: by configuration, else the highest speed on which two"
-            " uplinks of the switch agree."
+            "Expected speed of an uplink in bytes per second: the highest speed on which two uplinks of the switch"
+            " agree."
         ),
         "link_degraded": (
             "Whether the link is slower than expected (1) or not (0); absent where no speed is expected or known."

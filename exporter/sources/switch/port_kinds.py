@@ -1,9 +1,9 @@
-"""What a row of an interface table is: a port of the fabric, a bundle of ports, a part of one, or none of them.
+"""The kind of a row of an interface table: a port with a cable, a bundle, a sub-interface, or an interface without one.
 
 Only physical ports are counted and compared: bundles and sub-interfaces repeat the traffic of their ports, and the
-others carry none of the fabric's. No single piece of evidence decides. Every kind is found with ifType 6
-(ethernetCsmacd) somewhere: agents of Linux give it to bonds and bridges, Nokia SR Linux to all its rows. So the most
-specific evidence comes first, and ifType 6 alone last.
+others carry none of the fabric's. No single piece of evidence decides. Rows of every kind have ifType 6
+(ethernetCsmacd) on some switch: agents of Linux give it to bonds and bridges, Nokia SR Linux to all its rows. So the
+most specific evidence is used first, and ifType 6 alone last.
 """
 
 import enum
@@ -33,14 +33,15 @@ class PortKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What tables of a switch show of a row beside its name and type.
+    """What the tables of a switch report of a row, beside its name and type.
 
     Attributes:
         description: Another name of the row, its ifDescr.
         is_aggregator: It has ports attached (IEEE8023-LAG-MIB dot3adAggPortAttachedAggID).
         lower_layers: Rows directly below it (IF-MIB ifStackTable).
         connector: IF-MIB ifConnectorPresent; None where it is not known.
-        port_names: Shell patterns of the names of the switch's ports, where all other rows may have any name.
+        port_names: Shell patterns, in lower case, of the names of this switch's ports; with them no other name is that
+            of a port. Empty if the names that makers use are enough.
     """
 
     description: str = ""
@@ -63,25 +64,25 @@ _BY_TYPE: Mapping[str, PortKind] = MappingProxyType(
     | dict.fromkeys(("161", "ieee8023adLag", "portChannel", "bond", "peerlink"), PortKind.AGGREGATE)
     | dict.fromkeys(("sub", "subinterface"), PortKind.SUB_INTERFACE)
 )
-"""ifType, or the word of an API, that is given to one kind only. All others, but those of ports and the vague ones,
-are of virtual rows: 24 softwareLoopback, 131 tunnel, 135 l2vlan, 136 l3ipvlan, 209 bridge …"""
+"""ifType, or the word that an API has for it, that only one kind has. All other numbers, except those of ports and the
+vague ones, are of virtual rows: 24 softwareLoopback, 131 tunnel, 135 l2vlan, 136 l3ipvlan, 209 bridge …"""
 
 _UNIT = re.compile(r"(?:efp)?\d{1,10}")
-"""What is behind the last dot of a unit or VLAN of a port: `et-0/0/0.0`, `bond1.100`."""
+"""What follows the last dot in the name of a sub-interface: `et-0/0/0.0`, `bond1.100`."""
 
-_WHOLE = re.compile("[a-z/:]")
-"""What the name of a port has before the dot: other dots are within numbers of ports."""
+_PARENT = re.compile("[a-z/:]")
+"""What the name before that dot contains; without it, the dot is within the number of a port."""
 
 _DOTTED_PORTS = re.compile(r"port\d{1,4}\.\d{1,4}\.\d{1,4}|[xtqcg]e-1/1/\d{1,4}\.[1-4]")
-"""Names of ports with a dot: of Allied Telesis, and of the channels of a split port of PicOS, which are not units where
-their type is that of Ethernet: a unit of Junos has ifType 53."""
+"""Names of ports that contain a dot: those of Allied Telesis, and the channels of a split port of PicOS. They are not
+sub-interfaces if their type is that of Ethernet: a unit of Junos has ifType 53."""
 
 _MANAGEMENT_EXACT = re.compile(r"eth[01]|em[01]|fxp\d|me\d|vme|re\d:mgmt-\d|[AB]/\d|mgmt")
-"""Names of management ports in their very spelling: `Eth1` may be a port of the fabric, and `A1` is."""
+"""Names of management ports in their exact spelling: `Eth1` may be a port of the fabric, and `A1` is one."""
 
 
 def _words(*words: str) -> re.Pattern[str]:
-    """Return the pattern of names that are one of these words, or one with a number behind it."""
+    """Return the pattern of names that are one of these words, alone or followed by a number."""
     return re.compile(rf"(?:{'|'.join(words)})(?:[\s_-]{{0,4}}\d.*)?", re.DOTALL)
 
 
@@ -136,21 +137,21 @@ _AGGREGATE = _words(
 """Names of bundles in lower case."""
 
 _VIRTUAL = re.compile(
-    # Whatever follows: words that no maker gives to a port.
+    # Words that no maker gives to a port, whatever follows.
     r"(?:(?:unrouted |default_)?vlan|vbdif|vsi-|virtual|voip|vxlan|vethernet|veth|vtep|virbr|vmbr|vrf"
     r"|(?:in)?loopback|(?:register-)?tunnel|null|nve|bridge|docker|cni|cali|flannel|geneve|macvlan|ipvlan|dummy"
     r"|recirc|recycle|internal|inband|backplane|fabric|irf-port|stack|(?:logical|physical)[ -]stack|vcp"
     r"|cpu|control-?plane|console|mirror|swid\d|ovs|pimreg|tailscale|eobc|switch fabric"
     r"|ethernet-(?:ib|rec|bp)|appgigabitethernet|bluetooth|optics\d|coherentdsp|overlayrouter|unconnectedethernet"
     r"|software loopback|rif-|usb|erspan|gretap|ip6|\.local\.|demux|dialer|br[-_]).*"
-    # Short words, alone or with a number behind them.
+    # Short words, alone or followed by a number.
     r"|(?:vlanif|vl|ve|vni|bdi|bd|bvi|irb|svi|lo|lb|nu|tu|tun|tap|tn|gre|ipip|sit|tunl|ip_vti|vti|wg|br|ifb|system"
     r"|lsi|dsc|pimd|pime|mtun|bme|esi|jsrv|pfe|pfh|gr|ip|lt|mt|pd|pe|sp|vt|ut|lc|si|ms|cbp|pp|pip|rbeb|fti|rtg|st"
     r"|stacksub|sxe|ixgbe|fab|swfab|em|tunnel-(?:te|ip|mte|tp)|fint|ptp|sip|dps|vfc|sup-fc|rif|rtif|ap|ib-?port|nat"
     r"|register|test|zt)(?:[\s_(-]{0,4}\d.*)?",
     re.DOTALL,
 )
-"""Names, in lower case, of rows without a cable of the fabric."""
+"""Names, in lower case, of virtual rows: those without a cable of the fabric."""
 
 _PHYSICAL = re.compile(
     r"(?:[a-z-]{0,32}ethernet|[a-z-]{0,32}gig(?:e|a(?:bit)?|abitether|aether)?|\d{1,4}g(?:e|ig|bit)?|[cfghlmtwx]{1,4}ge"
@@ -160,24 +161,24 @@ _PHYSICAL = re.compile(
     r"|\d{1,8}(?:[:/]\w{1,32}){0,8}",
     re.DOTALL,
 )
-"""Names, in lower case, of ports: an Ethernet word and a number, or numbers of slot and port alone."""
+"""Names, in lower case, of ports: a word for Ethernet and a number, or the numbers of slot and port alone."""
 
 
 @lru_cache(maxsize=8192)
 def kind_of(name: str, if_type: str = "", evidence: Evidence = NO_EVIDENCE) -> PortKind:
-    """Return what a row of an interface table is.
+    """Return the kind of a row of an interface table.
 
     Args:
         name: Its name, as the switch spells it.
         if_type: The number of its ifType (IANAifType-MIB), or the word that an API has for it; empty if not known.
         evidence: What else is known of the row.
 
-    Results are stored: readers by API ask for each port at each poll, and the patterns of all makers take 50 µs.
+    Results are cached: readers of APIs call this for each port at each poll, and the patterns of all makers take 50 µs.
     """
     bare, lowered = name.strip(), name.strip().lower()
-    whole = _whole_of_unit(bare, if_type)
-    if whole:
-        is_virtual = kind_of(whole) is PortKind.VIRTUAL
+    parent = _parent_of_unit(bare, if_type)
+    if parent:
+        is_virtual = kind_of(parent) is PortKind.VIRTUAL
         return PortKind.VIRTUAL if is_virtual else PortKind.SUB_INTERFACE
     if evidence.is_aggregator and not (bare[:1].isalpha() and _PHYSICAL.fullmatch(lowered)):
         return PortKind.AGGREGATE  # some agents number aggregators from 1, which is the index of a port
@@ -198,17 +199,17 @@ def port_info(
     return target, index, alias, if_type, kind_of(name, if_type, evidence).value
 
 
-def _whole_of_unit(name: str, if_type: str) -> str:
-    """Return the name of the row of which a row is a unit by its name; empty if it is none."""
-    whole, _, unit = name.lower().rpartition(".")
-    if not (_WHOLE.search(whole) and _UNIT.fullmatch(unit)):
+def _parent_of_unit(name: str, if_type: str) -> str:
+    """Return the name of the port or bundle of a sub-interface, by its own name; empty if a row is not one."""
+    parent, _, unit = name.lower().rpartition(".")
+    if not (_PARENT.search(parent) and _UNIT.fullmatch(unit)):
         return ""
     is_port = if_type in _PORT_TYPES | {""} and _DOTTED_PORTS.fullmatch(name.lower())
-    return "" if is_port else name[: len(whole)]
+    return "" if is_port else name[: len(parent)]
 
 
 def _by_name(name: str, evidence: Evidence) -> PortKind | None:
-    """Return the kind of a row whose name no port of the fabric has; None for all other names."""
+    """Return the kind that a name shows, if no port of the fabric has such a name; None for all other names."""
     lowered = name.lower()
     if evidence.port_names and lowered == "mgmt":  # on Linux, the VRF of the management port
         return PortKind.VIRTUAL
@@ -220,11 +221,11 @@ def _by_name(name: str, evidence: Evidence) -> PortKind | None:
 
 
 def _by_layers(lowered: str, if_type: str, evidence: Evidence) -> PortKind:
-    """Return the kind of a row whose name shows no other than that of a port."""
+    """Return the kind of a row whose name is that of a port, or has no known form."""
     patterns = evidence.port_names
     if any(fnmatchcase(lowered, pattern) for pattern in patterns) or (not patterns and _PHYSICAL.fullmatch(lowered)):
-        is_plain = lowered[:1].isdigit() and if_type in _VAGUE_TYPES - {""}  # `0/5/1`, the interface of a CPU
-        return PortKind.VIRTUAL if is_plain else PortKind.PHYSICAL
+        is_internal = lowered[:1].isdigit() and if_type in _VAGUE_TYPES - {""}  # `0/5/1`, the interface of a CPU
+        return PortKind.VIRTUAL if is_internal else PortKind.PHYSICAL
     if evidence.lower_layers:
         return PortKind.AGGREGATE if evidence.lower_layers > 1 else PortKind.SUB_INTERFACE
     if patterns or evidence.connector is False:

@@ -1,6 +1,6 @@
-"""The labels of the ports of one switch that is read in several ways: one port has one label, however it is spelled.
+"""The labels of the ports of a switch that is read by several protocols: one port has one label, however it is spelled.
 
-The label is the name used by the way that named the port first. What a switch reports decides how many names there are,
+The label is the name in the protocol that named the port first. What a switch reports decides how many names there are,
 so they are bounded, and a name that is not in use any more expires.
 """
 
@@ -11,12 +11,12 @@ from exporter.sources.switch.port_names import canonical
 from exporter.switch_api.port import MAX_PORTS
 
 NAME_SECONDS = 3600.0
-"""Seconds for which the label of a port is kept that no table has any more: a way that fails for a while returns."""
+"""Seconds for which the label of a port is kept that no table has any more: a protocol may fail for a while."""
 
 
 @dataclass(slots=True)
 class _Label:
-    way: str
+    protocol: str
     label: str
     used: float
 
@@ -28,12 +28,12 @@ class PortLabels:
     _labels: dict[str, _Label] = field(default_factory=dict)
     _in_use: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def assign(self, part: str, way: str, ports: Iterable[str], now: float) -> dict[str, str | None]:
+    def assign(self, part: str, protocol: str, ports: Iterable[str], now: float) -> dict[str, str | None]:
         """Return the label of each port of a table; None for those above MAX_PORTS.
 
         Args:
             part: The table, whose previous ports are no longer in use.
-            way: The way that it is read.
+            protocol: The protocol by which it is read.
             ports: The ports as spelled there.
             now: Monotonic seconds.
         """
@@ -48,8 +48,8 @@ class PortLabels:
             if known is None and len(self._labels) >= MAX_PORTS and (oldest := next(unused, None)) is not None:
                 del self._labels[oldest]
             if known is None and len(self._labels) < MAX_PORTS:
-                known = self._labels[name] = _Label(way, port, now)
-            found[port] = None if known is None else port if known.way == way else known.label
+                known = self._labels[name] = _Label(protocol, port, now)
+            found[port] = None if known is None else port if known.protocol == protocol else known.label
         return found
 
     def _expire(self, in_use: frozenset[str], now: float) -> None:
