@@ -58,13 +58,16 @@ MAX_FALLS = 0.3
 MAX_FAILED = 4
 """Searches that do not find a known pattern again before it is given up."""
 
-ENOUGH_SERIES = 48
+FULL_SERIES = 48
+"""Operations of a series that is searched only now and then."""
+
+ENOUGH_SERIES = 512
 """Operations of a clock in which a pattern would be found, if they are of at least …"""
 
-SEARCHED_SECONDS = 20.0
+SEARCHED_SECONDS = 40.0
 """… this many seconds; or those of …"""
 
-ENOUGH_SECONDS = 120.0
+ENOUGH_SECONDS = 60.0
 """… this many seconds; needed unless other communicators have …"""
 
 SAME_COUNT = 4
@@ -222,7 +225,7 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
             del steps.series[group]
     for series in (steps.series[group] for group in counted if group in steps.series):
         if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
-            series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
+            series.searched = now if len(series.values) >= FULL_SERIES else series.searched
             found = find_saw(series.values, series.saw.period if series.saw else None)
             series.failed = 0 if found is not None else series.failed + 1
             if found is not None or series.failed >= MAX_FAILED:

@@ -32,14 +32,20 @@ MIN_LATE_SHARE = 0.12
 MIN_SHORT_LATE_SHARE = 0.84
 """… and of shorter ones, in which a cause that comes and goes weighs too much."""
 
+RECENT_PART = 3
+"""Part of a window, the last one, in which a suspect must have been the last: else the cause is gone."""
+
 MIN_MEMBER_SHARE = 0.7
 """Share of these steps in which each of several suspects must be late, and …"""
 
 ALIKE = 0.4
 """… share of the latest one's lateness that it must have then."""
 
-MIN_LOSS = 0.018
+MIN_LOSS = 0.02
 """Share of the time that a suspect must cost."""
+
+MORE_LOSS = 0.5
+"""Share of that which each further suspect must cost: of many ranks, some are always the slowest."""
 
 MIN_WON_SHARE = 0.6
 """Share of the lost time that must be lost to the suspects."""
@@ -235,10 +241,12 @@ def candidate(
     positive = sorted(one for one in gains if one > 0)
     won, lost = sum(positive), -sum(one for one in gains if one < 0)
     loss = won / 1e6 / len(recent) / seconds
-    if loss < MIN_LOSS or won < MIN_WON_SHARE * (won + lost):
+    if loss < MIN_LOSS * (1 + MORE_LOSS * (len(names) - 1)) or won < MIN_WON_SHARE * (won + lost):
         return None
     typical = _weighted_median(positive)
     late = [number for number, gain in zip(recent, gains, strict=True) if gain >= typical / 3]
+    if not late or late[-1] < recent[-max(len(recent) // RECENT_PART, 1)]:
+        return None  # it is over
     share = MIN_LATE_SHARE if window == WINDOWS[-1] else MIN_SHORT_LATE_SHARE
     if len(late) < max(MIN_LATE_LAPS, share * len(recent)) or not _are_alike([laps[one][1] for one in late], names):
         return None
