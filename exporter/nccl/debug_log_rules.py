@@ -124,7 +124,8 @@ _INIT = (
 )
 
 RULES = (
-    log_rule("NET/IB : Using", r"NET/IB : Using ?(.*?) ?(?:; ?OOB [\w.\-]{1,64}:.*)?$", _adapters),
+    # "Using interface eth0 for sideband communication" up to 2.3 is of no NIC.
+    log_rule("NET/IB : Using", r"NET/IB : Using(?! interface ) ?(.*?) ?(?:; ?OOB [\w.\-]{1,64}:.*)?$", _adapters),
     log_rule("NET/IB : No device", r"No device found", lambda _: facts.NoAdapters("no_device")),
     log_rule("Failed to open libibverbs", r"libibverbs", lambda _: facts.NoAdapters("no_library")),
     log_rule(
@@ -151,6 +152,12 @@ RULES = (
         # Up to 2.4 with the GPU that was tried.
         r"GPU Direct RDMA (Enabled|Disabled) for (?:GPU \d{1,4}\[\d{1,4}\] / )?HCA (\d{1,4}) '(\w[\w.\-]{0,63})'",
         lambda found: facts.AdapterGdr(found[1] == "Enabled", int(found[2]), found[3]),
+    ),
+    log_rule(
+        "GPU Direct RDMA",
+        # The plugin of HPC-X, which prints no line where there is none, and no quote at the end.
+        r"GPU Direct RDMA \((?:DMABUF|nvidia-peermem)\) enabled for HCA (\d{1,4}) '(\w[\w.\-]{0,63})",
+        lambda found: facts.AdapterGdr(True, int(found[1]), found[2]),
     ),
     log_rule(
         "GPU Direct RDMA",

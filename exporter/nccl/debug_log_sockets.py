@@ -115,6 +115,11 @@ SOCKET_RULES = (
         lambda _: _failure("interface", "", ""),
     ),
     log_rule(
+        "no device found ",
+        r"no device found (?:matching|after excluding) .{1,200}(?:verify NCCL_OOB_NET_IFNAME|, ignoring)",
+        lambda _: _failure("interface", "", ""),
+    ),
+    log_rule(
         "closed by remote peer",
         r"closed by remote peer(?: ([\w.:%\-]{1,255})<|\s*$)",  # without the address up to 2.9
         lambda found: facts.PeerClosed(found[1] or ""),

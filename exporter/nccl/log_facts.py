@@ -113,7 +113,7 @@ class GpuGdr(_Fact, frozen=True, gc=False):
     Attributes:
         enabled: Whether it is used.
         gpu: busId or rank of the GPU, unchanged.
-        index: NCCL's NIC index.
+        index: NCCL's NIC index; wrong from ten on in 2.6 to 2.20, which print it in decimal in otherwise equal lines.
         distance: 0 to 9, near to far; the scale depends on the release.
         limit: Maximum distance at which it is used.
     """

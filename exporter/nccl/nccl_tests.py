@@ -263,6 +263,20 @@ _document = msgspec.json.Decoder(_Document)
 _result = msgspec.json.Decoder(_Result)
 
 
+_NEXT_DOCUMENT = re.compile(rb'\}\s{0,64}(?=\{\s{0,64}"\w)')
+"""What is between two documents, and nowhere in one: members have commas, and a quote in a text is escaped."""
+
+
+def parse_json_runs(data: bytes) -> list[BenchmarkRun]:
+    """Parse the outputs of -J of one or several runs that were written one after the other into a file.
+
+    Raises:
+        FormatError: As by `parse_json`.
+    """
+    ends = [found.start() + 1 for found in _NEXT_DOCUMENT.finditer(data)]
+    return [parse_json(data[start:end]) for start, end in zip([0, *ends], [*ends, len(data)], strict=True)]
+
+
 def parse_json(data: bytes) -> BenchmarkRun:
     """Parse the output of -J; invalid results are counted and skipped.
 

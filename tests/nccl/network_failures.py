@@ -190,6 +190,21 @@ SOCKETS = [
     ("v2.4.8-1 to v2.30.7-1", WARN + "Bootstrap : no socket interface found", of_socket("interface", "", None)),
     ("v2.4.2-1 to v2.30.7-1", WARN + "NET/IB : No IP interface found.", of_socket("interface", "", None)),
     ("v2.4.2-1 to v2.30.7-1", WARN + "NET/Socket : no interface found", of_socket("interface", "", None)),
+    (
+        "v2.24.3-1 to v2.30.7-1",
+        WARN + "no device found matching exactly eth9, verify NCCL_OOB_NET_IFNAME",
+        of_socket("interface", "", None),
+    ),
+    (
+        "v2.24.3-1 to v2.30.7-1",
+        WARN + "no device found after excluding eth,ib, verify NCCL_OOB_NET_IFNAME",
+        of_socket("interface", "", None),
+    ),
+    (
+        "v2.23.4-1",
+        WARN + "no device found matching NCCL_OOB_NET_IFNAME=eth9, ignoring",
+        of_socket("interface", "", None),
+    ),
 ]
 
 OFI = "h1:10:11 [2] nccl_net_ofi_rdma_process_cq_error:1463 NCCL WARN NET/OFI "
@@ -447,6 +462,8 @@ NOT_READ = [
     WARN + "Call to open failed : No such file or directory",
     # Files and topology.
     OFI + "Error occurred while forming the complete topology XML file path. RC: -1, Buffer Size: 4096, XML dir: /x",
+    # The interface of the sockets is no NIC (v2.3.5-5).
+    INFO + "NET/IB : Using interface eth0 for sideband communication",
     # A completion without an error, of a build with traces.
     INFO + "Got completion from peer 192.0.2.4<1> with status=0 opcode=1 len=0 wr_id=1 r=0x7f type=1 events={0,0}",
 ]

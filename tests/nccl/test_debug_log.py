@@ -219,6 +219,9 @@ EXAMPLES = [
         + "GPU Direct RDMA Disabled for GPU/0-581632 (rank 3) - NET/0-2 ( using PXN via GPU/0-4096, distance 8 > 5)",
         GpuGdr(False, "0-581632", 2, 8, 5),
     ),
+    # nccl-rdma-sharp-plugins of HPC-X, which has no releases of its own since 2.1 (src/p2p_plugin.c in April 2026)
+    (INFO + "NET/IB : GPU Direct RDMA (DMABUF) enabled for HCA 10 'mlx5_10", AdapterGdr(True, 10, "mlx5_10")),
+    (INFO + "NET/IB : GPU Direct RDMA (nvidia-peermem) enabled for HCA 0 'mlx5_0", AdapterGdr(True, 0, "mlx5_0")),
     (INFO + "Connected NVLS tree", NvlsTree()),
     (INFO + "NVLS multicast support is available on dev 3", NvlsSupport(True, 3)),
     (INFO + "NVLS multicast support is not available on dev 0", NvlsSupport(False, 0)),

@@ -13,6 +13,7 @@ from exporter.nccl.nccl_tests import (
     Baseline,
     baseline,
     parse_json,
+    parse_json_runs,
     parse_runs,
     parse_text,
     rejection_reason,
@@ -212,6 +213,20 @@ def test_json_errors_do_not_leak_the_environment():
             parse_json(broken)
         assert "hunter2" not in str(caught.value)
         assert caught.value.__cause__ is None
+
+
+def test_json_outputs_written_one_after_the_other_are_all_read():
+    data = (FOLDER / "tests-json-v3.json").read_bytes()
+    other = data.replace(b"all_gather", b"all_reduce").replace(b"hunter2", b'}{\\"a}{')
+    assert other != data
+    assert [run.collective for run in parse_json_runs(data + b"\n" + other + data)] == [
+        "AllGather",
+        "AllReduce",
+        "AllGather",
+    ]
+    assert len(parse_json_runs(data)) == 1
+    with pytest.raises(FormatError, match="malformed"):
+        parse_json_runs(data + b"\n{}")
 
 
 @pytest.mark.parametrize(

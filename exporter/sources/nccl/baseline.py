@@ -13,7 +13,7 @@ from exporter.nccl.decoding import FormatError
 from exporter.nccl.nccl_tests import (
     MAX_JSON,
     baseline,
-    parse_json,
+    parse_json_runs,
     parse_runs,
 )
 from exporter.sources.common.path_patterns import matching_files
@@ -52,7 +52,7 @@ def _read_baseline(path: Path) -> dict[tuple[str, int], float]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check its permissions, and baseline") from None
     try:
-        runs = [parse_json(data)] if data.lstrip()[:1] == b"{" else parse_runs(data)
+        runs = parse_json_runs(data) if data.lstrip()[:1] == b"{" else parse_runs(data)
         found = baseline(runs, _kind_of(path.name))
     except FormatError as error:
         raise ConfigError(f"{path}: not a baseline: {error}; {HINT}") from None

@@ -88,7 +88,7 @@ def _words(*words: str) -> re.Pattern[str]:
 
 _MANAGEMENT = _words(
     "management(?:ethernet|[ _-]?port|[ _-]?interface)?",
-    "mgmt(?:eth|ethernet|[ _-]?port|-oob)?",
+    "mgmt(?:eth|ether|ethernet|[ _-]?port|-oob)?",
     "meth",
     "m-(?:gigabit)?ethernet",
     r"mge(?=\d)",
@@ -99,8 +99,9 @@ _MANAGEMENT = _words(
     "out-?of-?band(?:[ _-].*)?",
     "service-?port",
     "craft(?:[ _-]?port)?",
+    "emp(?:-.{1,32})?",
 )
-"""Names of management ports in lower case: Arista, Cisco, Dell, Huawei, H3C, Ruijie, Edgecore …"""
+"""Names of management ports in lower case: Arista, Cisco, Dell, Huawei, H3C, Ruijie, Edgecore, Alcatel-Lucent …"""
 
 _CISCO_MANAGEMENT = re.compile(r"(?:gi|gigabitethernet)0(?:/0)?|(?:fa|fastethernet)0")
 """The management ports of Cisco IOS XE; a port of Dell OS9 is written with a blank, `GigabitEthernet 0/0`."""
@@ -123,7 +124,7 @@ _AGGREGATE = _words(
     "lagg",
     "ae",
     "reth",
-    r"[a-z_-]{0,32}bond",
+    r"[a-z0-9_-]{0,32}bond",
     "bonding",
     "team",
     "trunk",
@@ -143,11 +144,12 @@ _VIRTUAL = re.compile(
     r"|recirc|recycle|internal|inband|backplane|fabric|irf-port|stack|(?:logical|physical)[ -]stack|vcp"
     r"|cpu|control-?plane|console|mirror|swid\d|ovs|pimreg|tailscale|eobc|switch fabric"
     r"|ethernet-(?:ib|rec|bp)|appgigabitethernet|bluetooth|optics\d|coherentdsp|overlayrouter|unconnectedethernet"
-    r"|software loopback|rif-|usb|erspan|gretap|ip6|\.local\.|demux|dialer|br[-_]).*"
+    r"|software loopback|rif-|usb|erspan|gretap|ip6|\.local\.|demux|dialer|br[-_]"
+    r"|cilium|lxc|lxd|podman|genev_|weave|kube-|nodelocaldns|azv|pw-).*"
     # Short words, alone or followed by a number.
     r"|(?:vlanif|vl|ve|vni|bdi|bd|bvi|irb|svi|lo|lb|nu|tu|tun|tap|tn|gre|ipip|sit|tunl|ip_vti|vti|wg|br|ifb|system"
     r"|lsi|dsc|pimd|pime|mtun|bme|esi|jsrv|pfe|pfh|gr|ip|lt|mt|pd|pe|sp|vt|ut|lc|si|ms|cbp|pp|pip|rbeb|fti|rtg|st"
-    r"|stacksub|sxe|ixgbe|fab|swfab|em|tunnel-(?:te|ip|mte|tp)|fint|ptp|sip|dps|vfc|sup-fc|rif|rtif|ap|ib-?port|nat"
+    r"|stacksub|sxe|ixgbe|fab|swfab|em|tunnel-(?:te|ip|mte|tp)|fint|ptp|sip|dps|vfc|sup-(?:fc|eth)|ixlv|igb|rif|rtif|ap|ib-?port|nat"
     r"|register|test|zt)(?:[\s_(-]{0,4}\d.*)?",
     re.DOTALL,
 )

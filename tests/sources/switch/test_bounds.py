@@ -84,6 +84,16 @@ def test_interfaces_above_the_bound_are_left_out_and_counted():
     assert "15985 are left out" in failures[0].detail
 
 
+def test_interfaces_that_are_no_ports_are_left_out_first():
+    """All rows have ifType 6, as those of Nokia SR Linux do, and the ports are the last ones."""
+    units = {(index,): b"ethernet-1/1.%d" % index for index in range(1, 5001)}
+    ports = {(5000 + index,): b"ethernet-1/%d" % index for index in range(1, 65)}
+    known, _, failures = asyncio.run(inventories([units | ports], problem=False))
+    assert ports.keys() <= known.ports.keys()
+    assert len(known.ports) == TWO_TO_THE_TWELFTH
+    assert f"{5064 - TWO_TO_THE_TWELFTH} are left out" in failures[0].detail
+
+
 def test_labels_of_ports_that_no_way_reports_expire():
     labels = PortLabels()
     assert labels.assign("snmp", "snmp", ["Eth1/1"], 0.0) == {"Eth1/1": "Eth1/1"}

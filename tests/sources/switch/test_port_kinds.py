@@ -55,7 +55,7 @@ ROWS = {
         },
         "Juniper": {"161": "ae0", "53": "ae12", "6": "reth0"},
         "SONiC": {"161": "PortChannel1, Po10", "": "PortChannel0001"},
-        "Cumulus": {"6": "bond1, peerlink, hostbond4, server_bond1, bond"},
+        "Cumulus": {"6": "bond1, peerlink, hostbond4, server_bond1, bond, host11_bond, leaf01-bond1"},
         "Dell": {"161": "port-channel1, Port-channel 1", "6": "Port-channel 128"},
         "Onyx": {"161": "Po1, Mpo1", "6": "Mpo7, Po3"},
         "Huawei": {"161": "Eth-Trunk1", "6": "Eth-Trunk127", "53": "Eth-Trunk1"},
@@ -104,7 +104,7 @@ ROWS = {
             "24": "loopback0",
             "131": "tunnel1",
             "1": "Null0",
-            "6": "inband, Bdi1, Vlan100",
+            "6": "inband, Bdi1, Vlan100, sup-eth0",
             "56": "vfc1, sup-fc0",
         },
         "Cisco IOS": {
@@ -116,7 +116,7 @@ ROWS = {
         },
         "Cisco IOS XR": {
             "196": "Optics0/0/0/0",
-            "6": "FINT0/0/CPU0, PTP0/RP0/CPU0/0, nve1, CoherentDSP0/0/0/0",
+            "6": "FINT0/0/CPU0, PTP0/RP0/CPU0/0, nve1, CoherentDSP0/0/0/0, PW-Ether1",
             "150": "tunnel-te1",
         },
         "Juniper": {
@@ -125,7 +125,7 @@ ROWS = {
             "53": "irb.23, vlan.2, bme0.0, jsrv.1, vtep.32768, pfh-0/0/0.16383",
             "150": "lsi",
             "131": "gre, ipip, pime, mtun, gr-0/0/0",
-            "6": "bme0, vcp-255/1/0, em2, lc-0/0/0, sxe-0/0/0, cbp0, fti0, pp0",
+            "6": "bme0, vcp-255/1/0, em2, lc-0/0/0, sxe-0/0/0, cbp0, fti0, pp0, ixlv0, igb0",
         },
         "SONiC": {
             "136": "Vlan501",
@@ -167,7 +167,7 @@ ROWS = {
             "24": "lo",
             "6": "docker0, veth0a1b2c, virbr0, virbr0-nic, br-1f2e, cni0, flannel.1, cali12ab, tun0, tap0, wg0, "
             "dummy0, ifb0, gre0, gretap0, vxlan.calico, ovs-system, br-int, vmbr0, macvlan0, geneve_sys, "
-            "erspan0, docker_gwbridge",
+            "erspan0, docker_gwbridge, cilium_host, lxc1a2b, podman0, genev_sys_6081, weave, kube-ipvs0, nodelocaldns",
             "131": "sit0, ip6tnl0",
         },
     },
@@ -188,6 +188,7 @@ ROWS = {
         "Nokia": {"6": "mgmt0, A/1, B/1, mgmt0-standby"},
         "Ruijie": {"6": "Mg0, Mgmt 0"},
         "Edgecore": {"6": "Craft, Craft Port"},
+        "Alcatel-Lucent": {"6": "EMP, EMP-CMMA-CHAS1"},
         "Brocade": {"6": "management1, mgmt1"},
     },
 }

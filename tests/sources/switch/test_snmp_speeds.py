@@ -59,6 +59,19 @@ async def test_ifspeed_is_walked_no_longer_where_ifhighspeed_has_all():
         assert (await read(reader))["leaf-a", "e1"]["link_speed_bytes_per_second"] == 50e9
 
 
+@pytest.mark.parametrize("high", [0, 2**32 - 1])
+async def test_ifspeed_is_the_speed_where_ifhighspeed_is_none(high):
+    """RFC 2863 has ifHighSpeed 0 below half a megabit; agents send 0, or the end of its range, where it is unknown."""
+    rows = system() | port(1, "e1") | port(2, "e2")
+    rows |= {(*HIGH_SPEED, 1): Typed(GAUGE32, high), (*IF, 5, 1): Typed(GAUGE32, 10**9)}
+    rows |= {(*IF, 5, 2): Typed(GAUGE32, 2**32 - 1)}
+    async with served(rows) as agent, reader_of(agent) as reader:
+        for _ in range(3):
+            found = await read(reader)
+            speeds = {name: found["leaf-a", name]["link_speed_bytes_per_second"] for name in ("e1", "e2")}
+            assert speeds == {"e1": 1e9 / 8, "e2": 50e9}
+
+
 # What a profile of the user reads.
 NARROW_OCTETS = """\
 name: narrow

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from exporter.core.table import LabelValues
 from exporter.snmp.ber import COUNTER32, COUNTER64, Oid
@@ -142,6 +142,11 @@ def is_up(status: int | None) -> int | None:
 
 def speed_of(if_high_speed: int | None, if_speed: int | None) -> float | None:
     """Return bytes per second from ifHighSpeed (Mb/s), else ifSpeed (b/s); None for 0, which virtual ports have."""
-    if if_high_speed is not None:
-        return if_high_speed * 1e6 / 8 if 0 < if_high_speed <= MAX_IF_HIGH_SPEED else None
+    if has_high_speed(if_high_speed):
+        return if_high_speed * 1e6 / 8
     return if_speed / 8 if if_speed and if_speed != MAX_IF_SPEED else None
+
+
+def has_high_speed(if_high_speed: int | None) -> TypeGuard[int]:
+    """Return whether ifHighSpeed is a speed: it is 0 below 0.5 Mb/s, and of agents that only have ifSpeed."""
+    return if_high_speed is not None and 0 < if_high_speed <= MAX_IF_HIGH_SPEED

@@ -36,6 +36,7 @@ from exporter.sources.switch.readers.snmp.counter_rows import (
     build_rows,
     counter_cells,
     counter_ending,
+    has_high_speed,
     is_up,
     missing_indexes,
     speed_of,
@@ -123,8 +124,8 @@ class SnmpCounters:
             if not column.rows and column.complete and oid not in failed:
                 self._empty.add(oid)
         high, low = (self._cells.get(oid, _NO_CELLS) for oid in (IF_HIGH_SPEED, IF_SPEED))
-        if high and low.keys() <= high.keys():
-            self._empty.add(IF_SPEED)  # every interface has the other one, which has precedence
+        if high and all(has_high_speed(high.get(index)) for index, speed in low.items() if speed):
+            self._empty.add(IF_SPEED)  # every interface with a speed has the other one, which has precedence
             self._cells[IF_SPEED] = _NO_CELLS
         missing: list[Oid] = []
         self._updated = {PORTS}

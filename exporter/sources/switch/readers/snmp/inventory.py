@@ -120,25 +120,14 @@ def _build(
     for index in sorted({*names, *descriptions}):
         found[index] = text_of(names.get(index)) or text_of(descriptions.get(index)) or dotted(index)
     ports = unique_labels(found)
-    matching = [index for index, port in ports.items() if target.matches(port)]
-    if len(matching) > MAX_PORTS:  # those that are not ports are left out first
-        physical = {index for index in matching if number_of(types.get(index)) in ETHERNET}
-        matching = sorted(sorted(matching, key=lambda index: index not in physical)[:MAX_PORTS])
-    exported = {index: ports[index] for index in matching}
-    left_out = sum(map(target.matches, ports.values())) - len(exported)
-    evidence = _evidence(texts, port_names)
-    facts = {
-        index: port_info(
-            target.name,
-            text_of(names.get(index)) or text_of(descriptions.get(index)),
-            dotted(index),
-            text_of(aliases.get(index)),
-            text_of(types.get(index)),
-            evidence(index),
-        )
-        for index in exported
-    }
-    kinds = {index: fact[KIND] for index, fact in facts.items()}
+    info_of = _info_of(target, texts, port_names)
+    facts = {index: info_of(index) for index, port in ports.items() if target.matches(port)}
+    left_out = max(0, len(facts) - MAX_PORTS)
+    if left_out:  # those that are not ports are left out first
+        in_order = sorted(facts, key=lambda index: facts[index][KIND] != PortKind.PHYSICAL)
+        facts = {index: facts[index] for index in sorted(in_order[:MAX_PORTS])}
+    exported = {index: ports[index] for index in facts}
+    kinds = {index: info[KIND] for index, info in facts.items()}
     ethernet = frozenset(
         index
         for index, kind in kinds.items()
@@ -178,6 +167,22 @@ def _texts(result: WalkResult, known: Inventory | None) -> tuple[dict[Oid, Mappi
             old = {index: value for index, value in known.texts[problem.oid].items() if index in ages}
             texts[problem.oid] = {**old, **texts[problem.oid]}
     return texts, ages
+
+
+def _info_of(
+    target: Target, texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_names: Sequence[str]
+) -> Callable[[Oid], tuple[str, ...]]:
+    """Return the function of the label values of the metric `info` of an interface."""
+    names, descriptions, types, aliases = (texts[oid] for oid in COLUMNS[:4])
+    evidence = _evidence(texts, port_names)
+    return lambda index: port_info(
+        target.name,
+        text_of(names.get(index)) or text_of(descriptions.get(index)),
+        dotted(index),
+        text_of(aliases.get(index)),
+        text_of(types.get(index)),
+        evidence(index),
+    )
 
 
 def _evidence(texts: Mapping[Oid, Mapping[Oid, SnmpValue]], port_names: Sequence[str]) -> Callable[[Oid], Evidence]:
