@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from exporter.meaning.training import steps as step_counts
 from exporter.meaning.training.records import Arrivals, Communicator, Job
-from exporter.meaning.training.steps import Saw, Steps
+from exporter.meaning.training.saws import MAX_SERIES, TOGETHER, Saw
+from exporter.meaning.training.steps import Steps
 
 MAX_LAPS = 96
 """Laps of a communicator that are stored, of …"""
@@ -109,7 +110,7 @@ def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str]
     waiting, count = laps.streams[stream], laps.steps.counts.get(stream, 0)
     operations = waiting.operations
     if not count:
-        for number in list(operations)[: max(len(operations) - step_counts.MAX_SERIES, 0)]:
+        for number in list(operations)[: max(len(operations) - MAX_SERIES, 0)]:
             del operations[number]
         return
     if waiting.count != count:
@@ -152,7 +153,7 @@ def _carried(operations: Sequence[Arrivals], count: int) -> dict[str, float]:
     first = operations[0].sequence
     rows: dict[str, list[tuple[int, float, bool]]] = {}
     for one in operations:
-        together = one.others <= step_counts.TOGETHER * most
+        together = one.others <= TOGETHER * most
         for rank, lateness in one.late.items():
             rows.setdefault(rank, []).append((one.sequence - first + 1, lateness, together))
     return {rank: _at_the_end(row, count) for rank, row in rows.items()}

@@ -4,21 +4,15 @@ Nothing in a record names its step. Two things show it. Communicators count in f
 the fewest operations is the clock of the others: one operation is one step, unless it repeats a pattern itself. And
 lateness that is carried from one operation to the next grows within a step and is reset at its end, which repeats with
 each step: a saw.
-
-The saw also shows whether waiting costs time. Where a pass computes on while its collectives run, a rank that is slow
-by a little is later with each operation, and the others wait once, at the end of the pass. Where each collective blocks
-the pass, all ranks leave it together, and lateness begins at zero again.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import log, sqrt
-from statistics import median
-from typing import NamedTuple
 
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.records import Arrivals, Job
+from exporter.meaning.training.saws import MAX_SERIES, MIN_REPETITIONS, Saw, find_saw, is_passed_on
 
 SNAPSHOT_SECONDS = 4.0
 """Seconds between two snapshots of how far communicators are."""
@@ -34,41 +28,17 @@ MAX_COUNTED_SECONDS = 400.0
 MIN_STEPS = 3
 """Operations of the clock that must be counted."""
 
-MAX_SERIES = 1024
-"""Operations of one communicator in which a pattern is searched."""
-
-MIN_REPETITIONS = 3
-"""Times that a pattern must repeat."""
-
-MIN_CORRELATION = 0.25
-"""Correlation of the series with itself, shifted by its period, or …"""
-
-MIN_SIGMAS = 3.5
-"""… as many standard deviations of the correlation by chance, if that is more …"""
-
-MIN_CONTRAST = 0.3
-"""… and how much more that is than at a smaller shift."""
-
-SMALLEST = 0.45
-"""Correlation over the highest one from which on the smallest shift is the period: some steps hide theirs."""
-
-MAX_FALLS = 0.3
-"""Falls within a saw over its rises, except for the one at its end."""
-
 MAX_FAILED = 4
 """Searches that do not find a known pattern again before it is given up."""
 
-FULL_SERIES = 48
-"""Operations of a series that is searched only now and then."""
+ENOUGH_SERIES = 48
+"""Operations of a clock without a pattern of which each is a step, if they are of at least …"""
 
-ENOUGH_SERIES = 512
-"""Operations of a clock in which a pattern would be found, if they are of at least …"""
+SEARCHED_SECONDS = 20.0
+"""… this many seconds, and lateness does not pass from one to the next; or else after …"""
 
-SEARCHED_SECONDS = 40.0
-"""… this many seconds; or those of …"""
-
-ENOUGH_SECONDS = 60.0
-"""… this many seconds; needed unless other communicators have …"""
+ENOUGH_SECONDS = 120.0
+"""… this many seconds; not needed where other communicators have …"""
 
 SAME_COUNT = 4
 """… this many times as many operations: then the clock counts steps."""
@@ -82,21 +52,6 @@ REPORT_STEPS = 1.2
 SEARCH_SECONDS = 16.0
 """Seconds between two searches for a pattern where none was found."""
 
-TOGETHER = 0.15
-"""Mean lateness of the others, over the most in a step, below which they start together: their operation was queued."""
-
-MIN_LEVEL_SHARE = 0.2
-"""Share of a step's operations that the others start together, from which on lateness is at its level."""
-
-MAX_CHANGE = 1.5
-"""Change of the logarithm of lateness from one operation to the next that is more than a reset."""
-
-MIN_POWER = 1e-4
-"""Mean square of the changes below which there is no pattern."""
-
-FLOOR = 50.0
-"""Microseconds that are added to lateness before its logarithm is compared."""
-
 MAX_GROUPS = 32
 """Groups of communicators whose pattern is searched."""
 
@@ -105,18 +60,6 @@ StreamName = tuple[str, str]
 
 Group = tuple[str, int, int]
 """Kind, ranks and nodes: communicators that probably have the same part in the job."""
-
-
-class Saw(NamedTuple):
-    """A pattern in which lateness grows and is reset.
-
-    Attributes:
-        period: Operations of one step.
-        phase: Sequence number of the first operation of a step, modulo the period.
-    """
-
-    period: int
-    phase: int
 
 
 @dataclass(slots=True)
@@ -225,7 +168,7 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
             del steps.series[group]
     for series in (steps.series[group] for group in counted if group in steps.series):
         if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
-            series.searched = now if len(series.values) >= FULL_SERIES else series.searched
+            series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
             found = find_saw(series.values, series.saw.period if series.saw else None)
             series.failed = 0 if found is not None else series.failed + 1
             if found is not None or series.failed >= MAX_FAILED:
@@ -288,107 +231,11 @@ def _typical(streams: Sequence[StreamName], moved: dict[StreamName, int], number
 
 def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, steps: Steps) -> bool:
     """Return whether one operation, or one period, of the clock is one step."""
-    if series is None:
-        return len(steps.series) >= MAX_GROUPS
-    if series.saw is not None or max(counted.values()) >= SAME_COUNT * counted[clock]:
+    if max(counted.values()) >= SAME_COUNT * counted[clock]:
         return True
+    if series is None or series.saw is not None:
+        return series is not None or len(steps.series) >= MAX_GROUPS
     lasted = steps.snapshots[-1][0] - (series.begun if series.begun is not None else steps.snapshots[-1][0])
-    return (len(series.values) >= ENOUGH_SERIES and lasted >= SEARCHED_SECONDS) or lasted >= ENOUGH_SECONDS
-
-
-# --- patterns in a series
-
-
-def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None) -> Saw | None:
-    """Return the saw in a series, or None.
-
-    The period is that of the other ranks' lateness, since the last one may be missing, or far too late to vary; or else
-    of its own.
-
-    Args:
-        values: Lateness of the last rank and mean lateness of the others, by sequence number.
-        known: The period that was found before: it is tried first.
-    """
-    last = max(values)
-    first = max(min(values), last - MAX_SERIES)
-    alone = _unqueued(values)
-    attempts = ((alone, 1), (values, 1), (values, 0)) if 2 * len(alone) > len(values) else ((values, 1), (values, 0))
-    for seen, which in attempts:
-        logarithms = {number: log(FLOOR + one[which]) for number, one in seen.items()}
-        changes = [_change(logarithms, number) for number in range(first, last)]
-        mean = sum(changes) / max(len(changes), 1)
-        row = [one - mean for one in changes]
-        power = sum(one * one for one in row) / max(len(row), 1)
-        if power < MIN_POWER:
-            continue
-        period = known
-        if known is None or len(row) < known * MIN_REPETITIONS or _correlation(row, known, power) < _least(row):
-            period = _period(row, power)
-        saw = None if period is None else _as_saw(seen, period)
-        if saw is not None:
-            return saw
-    return None
-
-
-def _unqueued(values: Mapping[int, tuple[float, float]]) -> dict[int, tuple[float, float]]:
-    """Return the operations that the others did not start together: in some steps a late rank may hide the saw."""
-    most = sorted(others for _, others in values.values())[len(values) * 9 // 10]
-    return {number: one for number, one in values.items() if one[1] > TOGETHER * most}
-
-
-def _change(values: Mapping[int, float], number: int) -> float:
-    """Return by how much the logarithm of the lateness grows to the next operation; 0 where one of both is missing.
-
-    How late ranks are varies from step to step more than within a step, which cancels.
-    """
-    if number not in values or number + 1 not in values:
-        return 0.0
-    return max(-MAX_CHANGE, min(values[number + 1] - values[number], MAX_CHANGE))
-
-
-def _correlation(row: Sequence[float], shift: int, power: float) -> float:
-    count = len(row) - shift
-    return sum(map(float.__mul__, row[:count], row[shift:])) / count / power
-
-
-def _least(row: Sequence[float]) -> float:
-    """Return the correlation that is not by chance."""
-    return max(MIN_CORRELATION, MIN_SIGMAS / sqrt(len(row)))
-
-
-def _period(row: Sequence[float], power: float) -> int | None:
-    """Return the smallest shift at which the series resembles itself, as a peak of the correlation."""
-    largest = len(row) // MIN_REPETITIONS
-    found = [1.0] + [_correlation(row, shift, power) for shift in range(1, largest + 2)]
-    best = max(found[2 : largest + 1], default=0.0)
-    lowest, least = found[1], _least(row)
-    for shift in range(2, largest + 1):
-        one = found[shift]
-        lowest = min(lowest, found[shift - 1])
-        is_peak = one >= found[shift - 1] and one >= found[shift + 1]
-        if is_peak and one >= least and one >= SMALLEST * best and one - lowest >= MIN_CONTRAST:
-            return shift
-    return None
-
-
-def _as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | None:
-    """Return the saw of a period, if the middle lateness over a step grows and is reset once, or reaches its level."""
-    places: list[list[tuple[float, float]]] = [[] for _ in range(period)]
-    for number, one in values.items():
-        places[number % period].append(one)
-    tops = [median(top for top, _ in found) if found else 0.0 for found in places]
-    others = [median(rest for _, rest in found) if found else 0.0 for found in places]
-    together = [rest <= TOGETHER * max(others) and top > FLOOR for top, rest in zip(tops, others, strict=True)]
-    if sum(together) >= MIN_LEVEL_SHARE * period:
-        rises = _changes(others)
-        return Saw(period, (max(range(period), key=rises.__getitem__) + 1) % period)
-    changes = _changes(tops)
-    end = min(range(period), key=changes.__getitem__)
-    within = [one for place, one in enumerate(changes) if place != end]
-    rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
-    return None if falling > MAX_FALLS * rising else Saw(period, (end + 1) % period)
-
-
-def _changes(profile: Sequence[float]) -> list[float]:
-    """Return the changes from each place of a step to the next, and from the last to the first."""
-    return [after - before for before, after in zip(profile, [*profile[1:], profile[0]], strict=True)]
+    if lasted >= ENOUGH_SECONDS:
+        return True
+    return lasted >= SEARCHED_SECONDS and len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values)

@@ -231,11 +231,9 @@ def candidate(
         now: Current time.
         window: Seconds, and least number of steps.
     """
-    if len(laps) < MIN_LAPS or members < 2:
-        return None
     recent = _recent(laps, now, window)
     names = _apart([laps[number][1] for number in recent], members)
-    if not names:
+    if len(laps) < MIN_LAPS or members < 2 or not names:
         return None
     gains = [_gain(laps[number][1], names) for number in recent]
     positive = sorted(one for one in gains if one > 0)
@@ -245,17 +243,21 @@ def candidate(
         return None
     typical = _weighted_median(positive)
     late = [number for number, gain in zip(recent, gains, strict=True) if gain >= typical / 3]
-    if not late or late[-1] < recent[-max(len(recent) // RECENT_PART, 1)]:
-        return None  # it is over
     share = MIN_LATE_SHARE if window == WINDOWS[-1] else MIN_SHORT_LATE_SHARE
-    if len(late) < max(MIN_LATE_LAPS, share * len(recent)) or not _are_alike([laps[one][1] for one in late], names):
+    is_over = not late or late[-1] < recent[-max(len(recent) // RECENT_PART, 1)]
+    if is_over or len(late) < max(MIN_LATE_LAPS, share * len(recent)):
         return None
-    remembered = [_gain(costs, names) for _, costs in laps.values()]
-    theirs = sum(one for one in remembered if one >= typical / 2)
-    others = -sum(one for one in remembered if one <= -typical / 2)
-    if theirs < MIN_REMEMBERED_SHARE * (theirs + others):
+    if not _are_alike([laps[one][1] for one in late], names) or not _is_theirs(laps, names, typical):
         return None
     return Candidate(frozenset(names), min(loss, 1.0), len(late), len(recent))
+
+
+def _is_theirs(laps: Mapping[int, tuple[float, Mapping[str, float]]], names: frozenset[str], typical: float) -> bool:
+    """Return whether most of the lost time of all stored steps is theirs, without that of small differences."""
+    gains = [_gain(costs, names) for _, costs in laps.values()]
+    theirs = sum(one for one in gains if one >= typical / 2)
+    others = -sum(one for one in gains if one <= -typical / 2)
+    return theirs >= MIN_REMEMBERED_SHARE * (theirs + others)
 
 
 def _weighted_median(ordered: Sequence[float]) -> float:
