@@ -129,7 +129,7 @@ def _declare(schema: Schema) -> Outputs:
         ),
         "matched_ranks_ratio": gauge("Share of the job's ranks with recent collectives that could be compared."),
         "verdict_seconds": gauge("Time since the verdict on the job last changed."),
-        "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the mean rank."),
+        "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the median rank."),
         "network_ratio": gauge(
             "Bus bandwidth of collectives between nodes over the expected one: from a baseline, the speed of the links,"
             " or the highest of the job itself; absent while that is unknown."

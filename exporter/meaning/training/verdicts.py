@@ -50,7 +50,7 @@ MIN_BANDWIDTH_SHARE = 0.6
 
 
 MIN_WAITED_RATIO = 0.04
-"""Seconds waited per second, by the mean rank, from which on work is imbalanced if there is no straggler."""
+"""Seconds waited per second, by the median rank, from which on work is imbalanced if there is no straggler."""
 
 TIMES_TO_RAISE = 2
 """Number of times in a row that a verdict must be formed to replace a better one …"""
@@ -80,7 +80,7 @@ class Judgement:
         hosts: Hosts that are slow as a whole, of a straggler; the only host of the ranks, of a hang.
         compared: Number of operations compared in the window.
         matched: Share of the ranks of the job that were seen in them.
-        loss: Seconds lost per second to the ranks at fault, or waited by the mean rank.
+        loss: Seconds lost per second to the ranks at fault, or waited by the median rank.
         bandwidth: Share of the expected bandwidth of the slowest communicator; None if unknown.
         communicators: The same for each communicator between hosts, if the job is network-bound.
     """
