@@ -1,6 +1,6 @@
 """The table of docs/verdicts.md: simulated jobs with a fault each, and what the verdicts on their records are worth.
 
-    python -m benchmarks.verdict_table [layout/case ...]
+    python benchmarks/verdict_table.py [layout/case ...]
 
 prints a row of Markdown for each case whose name starts with one of the arguments; all without any. The true loss is
 that of the same job without its fault.
@@ -13,14 +13,17 @@ from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
-from benchmarks.verdicts import Replay
 from exporter.meaning.training.verdicts import Judgement, Verdict
 from exporter.simulator.training import faults
 from exporter.simulator.training.data_parallel import DistributedDataParallel, FullyShardedDataParallel
+from exporter.simulator.training.faults import Event
 from exporter.simulator.training.hardware import Variation
 from exporter.simulator.training.megatron import Megatron
+from exporter.simulator.training.programs import Layout
 from exporter.simulator.training.records import Reporting
 from exporter.simulator.training.scenario import Scenario, simulate, true_loss
+
+from verdicts import Replay  # isort: skip
 
 SECONDS = 120.0
 """Seconds of a case, and …"""
@@ -31,7 +34,7 @@ LONG_SECONDS = 300.0
 ONSET = 30.0
 """Seconds after which a fault that begins late begins."""
 
-LAYOUTS: Mapping[str, Callable[[], object]] = MappingProxyType(
+LAYOUTS: Mapping[str, Callable[[], Layout]] = MappingProxyType(
     {
         "ddp": lambda: DistributedDataParallel(32),
         "ddp-20s": lambda: DistributedDataParallel(32, compute=20.0),
@@ -62,7 +65,7 @@ class Case(NamedTuple):
 
     verdict: Verdict | None
     names: tuple[str, ...] | None = None
-    events: Sequence[object] = ()
+    events: Sequence[Event] = ()
     variation: Variation = Variation()
     reporting: Reporting = Reporting()
     onset: float = 0.0
