@@ -111,7 +111,8 @@ def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None
 def _unqueued(values: Mapping[int, tuple[float, float]]) -> dict[int, tuple[float, float]]:
     """Return the operations that the others did not start together: in some steps a late rank may hide the saw."""
     most = sorted(others for _, others in values.values())[len(values) * 9 // 10]
-    return {number: one for number, one in values.items() if one[1] > TOGETHER * most}
+    usual = median(top for top, _ in values.values())
+    return {number: one for number, one in values.items() if one[1] > TOGETHER * most or one[0] < usual}
 
 
 def _change(values: Mapping[int, float], number: int) -> float:
