@@ -1,4 +1,4 @@
-"""Verdicts on simulated jobs of each kind of parallelism, healthy and with a fault: no other name, and the true loss."""
+"""Verdicts on simulated jobs of each kind of parallelism, healthy and with a fault: right names, and the true loss."""
 
 import pytest
 
