@@ -127,7 +127,7 @@ def _named(
     for pool in ordered:
         ranks = {rank for name in pool.communicators for rank in job.communicators[name].members}
         rank = candidate(pool.laps, len(ranks), seconds, now, window)
-        host = None if pool.inside else _late_host(job, pool, seconds, now, window)
+        host = None if pool.inside else _late_host(job, pool, seconds, now, window) or _as_host(job, rank)
         if host is not None and _may_be_one_rank(job, ordered, host, seconds, now, window):
             continue  # soon there is enough evidence on the rank
         if host is not None and (rank is None or host.loss >= HOST_SHARE * rank.loss):
@@ -161,6 +161,14 @@ def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: tuple[f
         parts.setdefault(hosts, set()).update(members)
     found = [candidate(_by_host(job, pool, ranks), len(hosts), seconds, now, window) for hosts, ranks in parts.items()]
     return max((one for one in found if one is not None), key=lambda one: one.loss, default=None)
+
+
+def _as_host(job: Job, late: Candidate | None) -> Candidate | None:
+    """Return late ranks as their host, if they are all those of one."""
+    hosts = frozenset() if late is None else frozenset(job.hosts.get(rank, "") for rank in late.names)
+    if late is None or len(hosts) > 1 or len(late.names) < 2:
+        return None
+    return late._replace(names=hosts) if late.names >= {r for r, host in job.hosts.items() if host in hosts} else None
 
 
 def _may_be_one_rank(
