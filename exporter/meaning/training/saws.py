@@ -99,10 +99,9 @@ def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None
         power = sum(one * one for one in row) / max(len(row), 1)
         if power < MIN_POWER:
             continue
-        period = known
-        if known is None or len(row) < known * MIN_REPETITIONS or _correlation(row, known, power) < _least(row):
-            period = _period(row, power)
-        saw = None if period is None else _as_saw(seen, period)
+        period = None if known is None else _near(row, known, power)
+        period = _period(row, power) if period is None else period
+        saw = None if period is None else _as_saw(values, period)
         if saw is not None:
             return saw
     return None
@@ -128,6 +127,15 @@ def _change(values: Mapping[int, float], number: int) -> float:
 def _correlation(row: Sequence[float], shift: int, power: float) -> float:
     count = len(row) - shift
     return sum(map(float.__mul__, row[:count], row[shift:])) / count / power
+
+
+def _near(row: Sequence[float], known: int, power: float) -> int | None:
+    """Return a known period, or the next to it that is better; None if it is found no more."""
+    if len(row) < known * MIN_REPETITIONS:
+        return None
+    found = {shift: _correlation(row, shift, power) for shift in (known - 1, known, known + 1) if shift > 1}
+    best = max(found, key=found.__getitem__)
+    return best if found[best] >= _least(row) else None
 
 
 def _least(row: Sequence[float]) -> float:
@@ -159,13 +167,15 @@ def _as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | Non
     others = [median(rest for _, rest in found) if found else 0.0 for found in places]
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
-    if sum(together) >= MIN_LEVEL_SHARE * period:
-        rises = _changes(others)
-        return Saw(period, (max(range(period), key=rises.__getitem__) + 1) % period)
-    if sum(tops) < MIN_FULLNESS * max(tops) * period:
-        return None
     changes = _changes(tops)
     end = min(range(period), key=changes.__getitem__)
+    if sum(together) >= MIN_LEVEL_SHARE * period:
+        if changes[end] > -MIN_LEVEL * max(tops):  # at the level from the first operation on
+            rises = _changes(others)
+            end = max(range(period), key=rises.__getitem__)
+        return Saw(period, (end + 1) % period)
+    if sum(tops) < MIN_FULLNESS * max(tops) * period:
+        return None
     within = [one for place, one in enumerate(changes) if place != end]
     rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
     return None if falling > MAX_FALLS * rising else Saw(period, (end + 1) % period)

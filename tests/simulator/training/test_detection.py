@@ -55,7 +55,7 @@ def test_a_healthy_job_gives_no_alarm(layout, events, options):
     ("layout", "event", "named", "factor"),
     [
         ("ddp", SlowRank(rank=3, share=0.12), ("3",), 2),
-        ("fsdp", SlowRank(rank=3, share=0.12), ("3",), 4),
+        ("fsdp", SlowRank(rank=3, share=0.12), ("3",), 2),
         ("pipeline", SlowRank(rank=3, share=0.12), ("3",), 1.35),
         ("experts", SlowRank(rank=3, share=0.12), ("3",), 1.35),
         ("pipeline", SlowHost(host=1, share=0.15), ("gpu-001",), 1.35),
