@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from exporter.core.collectives import SYNCHRONISING, algorithm_bytes, known_kind
+from exporter.core.collectives import JUDGED, algorithm_bytes, known_kind
 from exporter.daemon.relay import batches
 from exporter.meaning.training import jobs
 from exporter.meaning.training.verdicts import Judgement, Verdict
@@ -111,7 +111,7 @@ class Replay:
 
     def _add(self, builder: StreamTableBuilder, record: Record) -> None:
         kind = known_kind(record.kind)
-        if kind not in SYNCHRONISING:
+        if kind not in JUDGED:
             return
         places = self._places.setdefault(record.communicator, {})
         operations = []

@@ -87,7 +87,7 @@ def now() -> list[Panel]:
         table_of(
             "Verdicts",
             "What delays each job, for how long, and the evidence: time lost to stragglers, or else waited by the"
-            " mean rank; bandwidth between nodes relative to the expected one; ranks that could be compared.",
+            " median rank; bandwidth between nodes relative to the expected one; ranks that could be compared.",
             [
                 Column("Since", "s", _with_verdict("fabric_nccl_verdict_seconds")),
                 Column("Waited", "percentunit", _with_verdict("fabric_nccl_waited_ratio")),
@@ -137,7 +137,7 @@ def ranks() -> list[Panel]:
         ),
         lines(
             "Waiting",
-            "Share of time lost to stragglers, or else waited by the mean rank.",
+            "Share of time lost to stragglers, or else waited by the median rank.",
             "percentunit",
             [Query(f"max by (train_job) (fabric_nccl_waited_ratio{JOBS})", "{{train_job}}")],
             width=HALF,

@@ -13,13 +13,16 @@ OTHER = "other"
 POINT_TO_POINT = frozenset({"Send", "Recv", "SendRecv"})
 """Kinds in which only some ranks of a communicator take part."""
 
-SYNCHRONISING = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
+SYNCHRONISING = frozenset({"AllReduce", "AllGather", "ReduceScatter", "AlltoAll"})
 """Kinds that end on all ranks at the same time, so that the times of ranks are comparable."""
 
-COMMON = SYNCHRONISING | {"AlltoAll", "Gather", "Scatter", "Broadcast", "Reduce", "Barrier"}
+JUDGED = SYNCHRONISING | POINT_TO_POINT
+"""Kinds from whose times a job is judged."""
+
+COMMON = SYNCHRONISING | {"Gather", "Scatter", "Broadcast", "Reduce", "Barrier"}
 """Kinds in which all ranks of a communicator take part, each equally often."""
 
-AFTER_ALL = SYNCHRONISING | {"AlltoAll", "Barrier"}
+AFTER_ALL = SYNCHRONISING | {"Barrier"}
 """Kinds that do not end on any rank before all ranks have started them."""
 
 KINDS = tuple(sorted(COMMON | POINT_TO_POINT))

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from exporter.core.collectives import (
     COMMON,
-    SYNCHRONISING,
+    JUDGED,
+    POINT_TO_POINT,
     algorithm_bytes,
     known_kind,
 )
@@ -39,7 +40,7 @@ def batch_of(received: Datagram, job: str) -> Batch:
     found: dict[Stream, dict[int, Operation]] = {}
     for one in received.operations:
         kind = known_kind(one.kind)
-        if kind in SYNCHRONISING:
+        if kind in JUDGED:
             key = stream(one.communicator, kind)
             size = algorithm_bytes(kind, one.message_bytes, key.ranks)
             timed = True if one.timing == "gpu" else None
@@ -52,7 +53,7 @@ def batch_of(received: Datagram, job: str) -> Batch:
     progress = [
         Progress(stream(one.communicator, one.kind), one.begun, one.ended)
         for one in received.counts
-        if one.kind in COMMON  # not its aliases: each alias has its own count
+        if one.kind in COMMON | POINT_TO_POINT  # not its aliases: each alias has its own count
     ]
     return Batch(
         job,

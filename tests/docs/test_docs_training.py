@@ -29,16 +29,15 @@ DOCUMENTED_NUMBERS = {
     "others have waited in for {} seconds": hangs.LONG_WAIT_SECONDS,
     "nor for {} times the longest pause": hangs.HANG_PAUSE_FACTOR,
     "less than {} % of the bandwidth": verdicts.MIN_BANDWIDTH_SHARE * 100,
-    "over {} seconds and at least": bandwidth.RECENT_SECONDS,
-    "at least {} ticks": bandwidth.MIN_TICKS,
+    "over {} seconds, or": bandwidth.RECENT_SECONDS,
+    "or {} ticks if they take longer": bandwidth.MIN_TICKS,
+    "no operation ended for {} seconds": verdicts.RECENT_SECONDS,
     "for operations of {} MiB and more": bandwidth.MIN_BYTES / (1 << 20),
     "waits for {} % of the time and more": verdicts.MIN_WAITED_RATIO * 100,
     "after {} ticks": bandwidth.MIN_HISTORY_TICKS,
     "It waits {} seconds for ranks": alignment.PATIENCE_SECONDS,
     "Differences below {} microseconds": alignment.NOISE_MICROSECONDS,
-    "in at least {} % of the operations": stragglers.MIN_LAST_SHARE * 100,
-    "costs at least {} % of the time": stragglers.MIN_LOSS * 100,
-    "less than {} % of the latest": stragglers.VICTIM_SHARE * 100,
+    "cost at least {} % of the time": stragglers.MIN_LOSS * 100,
     "after {} minutes both are forgotten": alignment.FORGET_SECONDS / 60,
     "Limits: {} jobs": alignment.MAX_JOBS,
     "of each {} communicators": alignment.MAX_COMMUNICATORS,
@@ -58,12 +57,14 @@ def test_documented_numbers_equal_the_code(sentence, number):
 
 def test_documented_numbers_in_words_equal_the_code():
     times = (verdicts.TIMES_TO_RAISE, verdicts.TIMES_TO_CLEAR)
-    shares = (alignment.MIN_COMPARED_SHARE, stragglers.WAITED_SHARE)
-    assert (times, shares) == ((2, 3), (0.5, 0.5))
-    assert (stragglers.WINDOWS, stragglers.MAX_CHANCE, hangs.MAX_BEHIND_SHARE) == ((8.0, 20.0, 60.0), 1e-6, 0.25)
-    for words in ("twice in a row", "three times (the rest)", "half of them will do", "half of its own lateness"):
+    assert (times, verdicts.RECENT_STEPS, verdicts.MOVING_SECONDS) == ((2, 3), 2.5, 180)
+    assert (alignment.MIN_COMPARED_SHARE, stragglers.MAX_SUSPECTS_SHARE, hangs.MAX_BEHIND_SHARE) == (0.5, 0.125, 0.25)
+    assert (stragglers.WINDOWS, stragglers.MIN_LATE_LAPS) == (((12.0, 6), (30.0, 10), (60.0, 24)), 3)
+    for words in ("twice in a row", "three times (the rest)", "half of them will do", "two and a half steps"):
         assert words in PAGE
-    for words in ("windows of 8, 20 and 60 seconds", "once in a million times", "at most a quarter"):
+    for words in ("windows of 12, 30 and 60 seconds (or of 6, 10 and 24 steps)", "in at least three steps"):
+        assert words in PAGE
+    for words in ("an eighth of those", "at most a quarter", "in the last three minutes"):
         assert words in PAGE
 
 

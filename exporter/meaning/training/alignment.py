@@ -9,13 +9,17 @@ All ranks of a synchronising operation end together, so the last rank to start h
 about that time, and every other rank waited for the difference of its own time to it.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import islice
+from operator import itemgetter
 
-from exporter.core.collectives import COMMON, SYNCHRONISING
+from exporter.core.collectives import COMMON, POINT_TO_POINT, SYNCHRONISING
 from exporter.core.shares import Admission, Shares
 from exporter.meaning.training.records import (
-    NO_TRAFFIC,
+    Arrivals,
     Communicator,
+    Exchange,
     Job,
     Pending,
     Progress,
@@ -26,8 +30,8 @@ from exporter.meaning.training.records import (
     Traffic,
 )
 
-PATIENCE_SECONDS = 3.0
-"""Seconds that an operation waits for timings of further ranks: the publish interval of the hosts plus delivery."""
+PATIENCE_SECONDS = 7.0
+"""Seconds that an operation waits for timings of further ranks: one second of the hook, five of the hosts, delivery."""
 
 PROGRESS_VALID_SECONDS = 15.0
 """Seconds for which a progress report of a rank is valid: its process may be gone."""
@@ -70,8 +74,23 @@ MAX_PENDING_JOB = 65_536
 MAX_PENDING = 262_144
 """The same of all jobs: some 100 MB."""
 
+MAX_EXCHANGES = 16
+"""Communicators and kinds in which the progress of one rank's operations between two ranks is stored."""
+
+MAX_LATE = 32
+"""Ranks of an operation whose lateness is stored, or an eighth of its ranks if that is more."""
+
+MAX_UNFOLDED = 4096
+"""Operations of one kind of a communicator that are stored for the evidence on steps."""
+
 HISTORY_SECONDS = 60.0
-"""Seconds of evidence that are stored."""
+"""Seconds of evidence that are stored, and at least …"""
+
+HISTORY_TICKS = 12
+"""… so many sums, if they are of the last …"""
+
+MAX_HISTORY_SECONDS = 400.0
+"""… seconds: steps may take tens of seconds."""
 
 
 class Collectives:
@@ -85,8 +104,12 @@ class Collectives:
 
     def add_timings(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
         """Add timings of one rank in one communicator."""
-        if stream.kind not in SYNCHRONISING or stream.ranks < 2:
-            return
+        if stream.kind in POINT_TO_POINT:
+            self._add_exchange(stream, timings, now)
+        elif stream.kind in SYNCHRONISING and stream.ranks > 1:
+            self._add_collectives(stream, timings, now)
+
+    def _add_collectives(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
         job = self._job(stream, now)
         if job is None:
             return
@@ -114,20 +137,33 @@ class Collectives:
             waiting.times.setdefault(rank, timing.microseconds)
         if reached >= 0:
             communicator.reached[kind, rank] = reached
+            communicator.highest[kind] = max(reached, communicator.highest.get(kind, reached))
+
+    def _add_exchange(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
+        """Add the time of operations between two ranks, of a rank that is known by those of communicators."""
+        job = self.jobs.get(stream.job)
+        if job is None or job.hosts.get(stream.rank) != stream.host:
+            return
+        exchange = job.exchanges.setdefault(stream.rank, Exchange())
+        exchange.add(sum(timing.microseconds for timing in timings), now)
 
     def add_progress(self, stream: Stream, begun: int, ended: int, now: float) -> None:
         """Record how many collectives of its kind a rank has begun in one communicator, and how many of them ended."""
-        if stream.kind not in COMMON or stream.ranks < 2:
+        if stream.ranks < 2:
             return
-        job = self._job(stream, now)
-        communicator = None if job is None else self._communicator(job, stream, now)
-        if communicator is not None:
-            before = communicator.progress.get((stream.kind, stream.rank))
-            same = (
-                before is not None and before[:2] == (begun, ended) and now - before.reported <= PROGRESS_VALID_SECONDS
-            )
-            since = before.since if before is not None and same else now
-            communicator.progress[stream.kind, stream.rank] = Progress(begun, ended, now, since)
+        if stream.kind in POINT_TO_POINT:
+            job = self.jobs.get(stream.job)
+            if job is not None and job.hosts.get(stream.rank) == stream.host:
+                known = job.exchanges.setdefault(stream.rank, Exchange()).progress
+                key = stream.communicator, stream.kind
+                if key in known or len(known) < MAX_EXCHANGES:
+                    known[key] = _advanced(known.get(key), begun, ended, now)
+        elif stream.kind in COMMON:
+            job = self._job(stream, now)
+            communicator = None if job is None else self._communicator(job, stream, now)
+            if communicator is not None:
+                of_kind = stream.kind, stream.rank
+                communicator.progress[of_kind] = _advanced(communicator.progress.get(of_kind), begun, ended, now)
 
     def settle(self, now: float) -> None:
         """Settle operations that are complete or have waited long enough, and drop what is too old."""
@@ -143,6 +179,7 @@ class Collectives:
                 present = {rank for one in job.communicators.values() for rank in one.members}
                 job.hosts = {rank: host for rank, host in job.hosts.items() if rank in present}
                 job.ports = {rank: ports for rank, ports in job.ports.items() if rank in present}
+                job.exchanges = {rank: one for rank, one in job.exchanges.items() if rank in present}
 
     def _job(self, stream: Stream, now: float) -> Job | None:
         name = stream.job
@@ -227,7 +264,7 @@ class Collectives:
     def _settle(self, job: Job, communicator: Communicator, now: float) -> None:
         """Settle operations of one communicator."""
         ticks = communicator.ticks
-        while ticks and now - ticks[0].time > HISTORY_SECONDS:
+        while ticks and now - ticks[0].time > (MAX_HISTORY_SECONDS if len(ticks) <= HISTORY_TICKS else HISTORY_SECONDS):
             ticks.popleft()
         if not communicator.pending:
             return
@@ -248,32 +285,52 @@ class Collectives:
             else:
                 job.matched += 1
             tick = tick or Tick(now)
-            _add_evidence(tick, key[0], pending, compared=compared)
+            found = _add_evidence(tick, key, pending, members, compared=compared)
+            if found is not None:
+                taken = communicator.arrivals.get(key[0])
+                if taken is None:
+                    taken = communicator.arrivals[key[0]] = deque(maxlen=MAX_UNFOLDED)
+                taken.append(found)
         if tick is not None:
             ticks.append(tick)
 
 
-def _add_evidence(tick: Tick, kind: str, pending: Pending, *, compared: bool) -> None:
-    """Add one operation to the evidence."""
-    times = pending.times
-    ordered = sorted(times.values())
-    least = ordered[0]
+def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Progress:
+    """Return the progress of a rank, and since when it is the same."""
+    same = before is not None and before[:2] == (begun, ended) and now - before.reported <= PROGRESS_VALID_SECONDS
+    return Progress(begun, ended, now, before.since if before is not None and same else now)
+
+
+def _add_evidence(
+    tick: Tick, key: tuple[str, int], pending: Pending, members: int, *, compared: bool
+) -> Arrivals | None:
+    """Add one operation to the sums, and return which ranks started it late; None if too few reported."""
+    ordered = sorted(pending.times.items(), key=itemgetter(1))
+    least = ordered[0][1]
     bucket = size_bucket(pending.size)
-    moved = tick.bus.get((kind, bucket), NO_TRAFFIC)
-    best = max(moved.best, pending.size / least) if least > 0 else moved.best
-    tick.bus[kind, bucket] = Traffic(moved.size + pending.size, moved.microseconds + least, best)
+    moved = tick.bus.get((key[0], bucket))
+    if moved is None:
+        moved = tick.bus[key[0], bucket] = Traffic()
+    share = len(ordered) / max(members, len(ordered))
+    moved.add(Traffic(pending.size, least, [(pending.size / least, share)] if least > 0 else []))
     if not compared:
-        return
+        return None
     tick.compared += 1
-    middle = ordered[len(ordered) // 2]
-    for rank, taken in times.items():
+    count = len(ordered)
+    middle = ordered[count // 2][1]
+    late = {}
+    waited, sums = tick.waited, tick.late
+    for rank, taken in ordered:
         if taken > least:
-            tick.waited[rank] = tick.waited.get(rank, 0.0) + taken - least
-        if middle - taken > NOISE_MICROSECONDS:
-            tick.late[rank] = tick.late.get(rank, 0.0) + middle - taken
-            if taken == least and ordered[1] > least:
-                tick.decisive += 1
-                tick.last[rank] = tick.last.get(rank, 0) + 1
+            waited[rank] = waited.get(rank, 0.0) + taken - least
+        lateness = middle - taken
+        if lateness > NOISE_MICROSECONDS:
+            late[rank] = lateness
+            sums[rank] = sums.get(rank, 0.0) + lateness
+    others = (sum(late.values()) - max(middle - least, 0.0)) / count if late else 0.0
+    if len(late) > MAX_LATE:
+        late = dict(islice(late.items(), max(MAX_LATE, count // 8)))
+    return Arrivals(key[1], pending.size, share, late, others)
 
 
 def nodes_of(job: Job, communicator: Communicator) -> int:
@@ -296,17 +353,13 @@ def summed(ticks: Iterable[Tick], since: float) -> Tick:
         if tick.time <= since:
             continue
         whole.compared += tick.compared
-        whole.decisive += tick.decisive
-        _add(whole.last, tick.last)
         _add(whole.late, tick.late)
         _add(whole.waited, tick.waited)
         for key, moved in tick.bus.items():
-            before = whole.bus.get(key, NO_TRAFFIC)
-            best = max(before.best, moved.best)
-            whole.bus[key] = Traffic(before.size + moved.size, before.microseconds + moved.microseconds, best)
+            whole.bus.setdefault(key, Traffic()).add(moved)
     return whole
 
 
-def _add(into: dict[str, float] | dict[str, int], more: Mapping[str, float]) -> None:
+def _add(into: dict[str, float], more: Mapping[str, float]) -> None:
     for key, value in more.items():
-        into[key] = into.get(key, 0) + value  # type: ignore[assignment]
+        into[key] = into.get(key, 0.0) + value

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from exporter.core.collectives import bus_factor
-from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.alignment import SILENT_SECONDS, nodes_of
 from exporter.meaning.training.records import Communicator, Job
 
 MIN_BYTES = 1 << 20
 """Size of an operation below which its bandwidth is dominated by latency."""
 
 RECENT_SECONDS = 30.0
-"""Seconds of evidence from which the bandwidth is computed, and …"""
+"""Seconds of evidence from which the bandwidth is computed, or …"""
 
 MIN_TICKS = 4
-"""… the minimum number of ticks with traffic in them."""
+"""… this many ticks with traffic in them, however long they take."""
 
 MIN_HISTORY_TICKS = 10
 """Ticks with traffic before the highest bandwidth of the job itself is used as the expected one."""
@@ -62,7 +62,7 @@ def bandwidth_shares(
     for name, communicator in job.communicators.items():
         nodes = nodes_of(job, communicator)
         if nodes > 1:  # others are limited by the links within a node
-            for (kind, size), found in _best_of_ticks(communicator, now).items():
+            for (kind, size), found in _recent_speeds(communicator, now).items():
                 speed = bus_bandwidth(kind, communicator.ranks, found)
                 if speed is not None:
                     shape = (kind, size, communicator.ranks, nodes)
@@ -83,12 +83,27 @@ def bandwidth_shares(
     return shares
 
 
-def _best_of_ticks(communicator: Communicator, now: float) -> dict[tuple[str, int], float]:
-    """Return the median of the fastest operations of recent ticks by kind and size, in bytes per microsecond."""
-    found: dict[tuple[str, int], list[float]] = {}
-    for tick in communicator.ticks:
-        if now - tick.time <= RECENT_SECONDS:
+def _recent_speeds(communicator: Communicator, now: float) -> dict[tuple[str, int], float]:
+    """Return the middle speed of recent operations by kind and size, in bytes per microsecond.
+
+    Operations without the time of the last rank to start appear slower than they were. If a share of the times is
+    missing, so are about as many of those of last ranks, and these operations are not among the fastest: the middle of
+    the others is above the middle of all. Nothing is known of a communicator with a rank that reports nothing.
+    """
+    if communicator.expected and any(now - seen > SILENT_SECONDS for seen in communicator.members.values()):
+        return {}
+    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    ticks: dict[tuple[str, int], int] = {}
+    for place, tick in enumerate(communicator.ticks, 1 - len(communicator.ticks)):
+        if now - tick.time <= RECENT_SECONDS or place > -MIN_TICKS:
             for key, moved in tick.bus.items():
-                if key[1] >= MIN_BYTES and moved.best:
-                    found.setdefault(key, []).append(moved.best)
-    return {key: sorted(bests)[len(bests) // 2] for key, bests in found.items() if len(bests) >= MIN_TICKS}
+                if key[1] >= MIN_BYTES and moved.speeds:
+                    found.setdefault(key, []).extend(moved.speeds)
+                    ticks[key] = ticks.get(key, 0) + 1
+    speeds = {}
+    for key, operations in found.items():
+        if ticks[key] >= MIN_TICKS:
+            missing = 1 - sum(share for _, share in operations) / len(operations)
+            ordered = sorted(speed for speed, _ in operations)
+            speeds[key] = ordered[int((missing + (1 - missing) / 2) * (len(ordered) - 1) + 0.5)]
+    return speeds

@@ -253,7 +253,7 @@ def _without_port(symptom: Symptom, found: Sequence[Cause], fabric: Fabric) -> I
 
 def _computing(judgement: Judgement, place: str, seen: str) -> Cause:
     first = judgement.ranks[0]
-    last = f"came last in {first.last} of {first.decisive} operations" if first.decisive else "comes last"
+    last = f"came last in {first.last} of {first.decisive} steps" if first.decisive else "comes last"
     evidence: tuple[str, ...] = (f"{place}: {first.rank} {last}, which costs {first.loss:.2g} s per second",)
     remedy = "Check the GPU's clocks, temperature and power, at the process's CPU, and its share of the data."
     if judgement.hosts:
@@ -266,7 +266,7 @@ def _computing(judgement: Judgement, place: str, seen: str) -> Cause:
 
 def _work(symptom: Symptom) -> Cause:
     """Return the cause of imbalanced work: the rank that is last changes, so that no place is at fault."""
-    evidence = (f"the mean rank waits {symptom.judgement.loss:.2g} s per second, for ranks that change",)
+    evidence = (f"the median rank waits {symptom.judgement.loss:.2g} s per second, for ranks that change",)
     remedy = "Check how work is distributed: sequence lengths, routing to experts, garbage collection."
     return Cause("work", None, None, 0.7, evidence, ("no rank or host comes late more often than by chance",), remedy)
 

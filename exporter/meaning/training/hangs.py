@@ -3,7 +3,8 @@
 If ranks report what they began, the ranks are returned that did not begin a collective in which others wait. Otherwise
 communicators that do the same work are compared: the one with the fewest operations is where the job stopped.
 Operations that do not end are not recorded, so that within a communicator that hangs all ranks have reported equally
-many. A job that ended has equally many operations everywhere, and does not hang.
+many. In a pipeline those with the fewest often belong to a stage that waits for another one, so that no rank is named.
+A job that ended has equally many operations everywhere, and does not hang.
 """
 
 import math
@@ -92,6 +93,7 @@ def hanging_ranks(job: Job, history: OperationHistory, now: float) -> list[str] 
         return _awaited_ranks(job, now) or None  # better evidence than how many operations were reported
     behind: list[str] | None = None
     fewest = 1.0
+    is_pipeline = bool(job.exchanges)
     for names, missing in _same_work(job, history):
         if not missing:
             continue
@@ -99,7 +101,7 @@ def hanging_ranks(job: Job, history: OperationHistory, now: float) -> list[str] 
         most = max(missing.values())
         last = [name for name in names if missing.get(name) == most]
         share = len(last) / len(names)
-        if share <= MAX_BEHIND_SHARE and share < fewest:
+        if share <= MAX_BEHIND_SHARE and share < fewest and not is_pipeline:
             fewest = share
             behind = sorted({rank for name in last for rank in job.communicators[name].members})
     return behind
@@ -131,7 +133,20 @@ def _awaited_ranks(job: Job, now: float) -> list[str]:
             if inside and len(outside) <= len(known) / 2:  # else it is the waiting ranks that do something different
                 behind |= outside
                 waiting |= inside
-    return sorted(behind - waiting)
+    behind -= waiting
+    # A stage that waits for another one begins no collective either.
+    return sorted(behind - {rank for rank in behind if _waits_for_stage(job, rank, now)})
+
+
+def _waits_for_stage(job: Job, rank: str, now: float) -> bool:
+    """Return whether a rank waits in an operation between two ranks."""
+    exchange = job.exchanges.get(rank)
+    return exchange is not None and any(
+        one.begun > one.ended
+        and now - one.reported <= PROGRESS_VALID_SECONDS
+        and now - one.since >= LONG_WAIT_SECONDS / 2
+        for one in exchange.progress.values()
+    )
 
 
 def _same_work(job: Job, history: OperationHistory) -> Iterator[tuple[Sequence[str], Mapping[str, int]]]:

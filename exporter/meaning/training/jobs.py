@@ -129,7 +129,7 @@ def _declare(schema: Schema) -> Outputs:
         ),
         "matched_ranks_ratio": gauge("Share of the job's ranks with recent collectives that could be compared."),
         "verdict_seconds": gauge("Time since the verdict on the job last changed."),
-        "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the mean rank."),
+        "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the median rank."),
         "network_ratio": gauge(
             "Bus bandwidth of collectives between nodes over the expected one: from a baseline, the speed of the links,"
             " or the highest of the job itself; absent while that is unknown."
@@ -306,10 +306,11 @@ def _bandwidths(jobs: Mapping[str, Job]) -> dict[LabelValues, float]:
     for name, job in jobs.items():
         for communicator in job.communicators.values():
             for tick in communicator.ticks:
-                for (kind, size), (moved, took, _) in tick.bus.items():
+                for (kind, size), moved in tick.bus.items():
+                    took = moved.microseconds
                     if size < MIN_BYTES or not took:
                         continue
-                    speed = bus_bandwidth(kind, communicator.ranks, moved / took)
+                    speed = bus_bandwidth(kind, communicator.ranks, moved.size / took)
                     if speed is not None:
                         amount, microseconds = sums.get((name, kind), (0.0, 0.0))
                         sums[name, kind] = (amount + speed * took, microseconds + took)

@@ -1,7 +1,9 @@
 """What is kept of the collectives of jobs: operations that wait for further ranks, and evidence of those settled."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import exp
 from typing import NamedTuple
 
 from exporter.core.shares import Shares
@@ -9,6 +11,12 @@ from exporter.core.shares import Shares
 SETTLED_WINDOW = 1024
 """Sequence numbers of one kind of which it is known whether they are settled, so that a late record opens no new
 operation."""
+
+MAX_SPEEDS = 64
+"""Operations of one kind and size, settled at one time, whose speed is stored."""
+
+EXCHANGE_SECONDS = 20.0
+"""Seconds after which time in operations between two ranks counts 1/e."""
 
 _SETTLED_MASK = (1 << SETTLED_WINDOW) - 1
 
@@ -78,19 +86,68 @@ class Progress(NamedTuple):
     since: float
 
 
-class Traffic(NamedTuple):
-    """Traffic of operations of one kind and size: bytes, microseconds, and bytes per microsecond of the fastest.
+class Arrivals(NamedTuple):
+    """Which ranks started an operation late.
 
-    If the time of the last rank to start is missing, an operation appears slower than it was; the fastest had that
-    time.
+    Attributes:
+        sequence: Sequence number.
+        size: Bytes as nccl-tests counts them.
+        share: Share of the known ranks that reported.
+        late: Microseconds after the median rank, of the last ranks to start, the last one first.
+        others: Mean lateness of all reporting ranks without the last one.
     """
 
+    sequence: int
     size: float
-    microseconds: float
-    best: float
+    share: float
+    late: Mapping[str, float]
+    others: float
 
 
-NO_TRAFFIC = Traffic(0.0, 0.0, 0.0)
+@dataclass(slots=True)
+class Exchange:
+    """How long a rank was in operations between two ranks, where it waits for other stages of a pipeline.
+
+    Attributes:
+        microseconds: Their time, of which older parts count less.
+        time: Time of the last one.
+        progress: Progress by communicator and kind, where it is reported.
+    """
+
+    microseconds: float = 0.0
+    time: float = 0.0
+    progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
+
+    def add(self, microseconds: float, now: float) -> None:
+        """Add the time of operations."""
+        self.microseconds = self.microseconds * exp((self.time - now) / EXCHANGE_SECONDS) + microseconds
+        self.time = now
+
+    def share(self, now: float) -> float:
+        """Return the seconds per second in these operations."""
+        return self.microseconds / 1e6 / EXCHANGE_SECONDS * exp((self.time - now) / EXCHANGE_SECONDS)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Traffic of operations of one kind and size.
+
+    Attributes:
+        size: Bytes.
+        microseconds: Shortest times of all operations.
+        speeds: Bytes per microsecond of some operations, and the share of the ranks that reported each. If the time of
+            the last rank to start is missing, an operation appears slower than it was.
+    """
+
+    size: float = 0.0
+    microseconds: float = 0.0
+    speeds: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, other: "Traffic") -> None:
+        """Add other traffic."""
+        self.size += other.size
+        self.microseconds += other.microseconds
+        self.speeds += other.speeds[: MAX_SPEEDS - len(self.speeds)]
 
 
 @dataclass(slots=True)
@@ -100,8 +157,6 @@ class Tick:
     Attributes:
         time: The time.
         compared: Number of operations compared.
-        decisive: Number of these in which one rank came last by more than noise.
-        last: Number of operations in which each rank was the last.
         late: Microseconds that each rank started after the median rank.
         waited: Microseconds that each rank waited for the last.
         bus: Traffic by kind and size.
@@ -109,8 +164,6 @@ class Tick:
 
     time: float
     compared: int = 0
-    decisive: int = 0
-    last: dict[str, int] = field(default_factory=dict)
     late: dict[str, float] = field(default_factory=dict)
     waited: dict[str, float] = field(default_factory=dict)
     bus: dict[tuple[str, int], Traffic] = field(default_factory=dict)
@@ -151,12 +204,14 @@ class Communicator:
         last_seen: Time of the last timing or progress report.
         members: Ranks that reported, with the time of the last report of each.
         reached: Highest sequence number by kind and rank.
+        highest: Highest sequence number by kind.
         progress: Progress by kind and rank, where it is reported.
         pending: Operations that wait, by kind and sequence number.
         settled: Sequence numbers settled recently, by kind.
         host: Host of the rank that reported first.
         places: Number of members by host.
-        ticks: The evidence.
+        arrivals: Operations that were compared, by kind, until they are taken as evidence on steps.
+        ticks: Sums of what was settled at one time.
     """
 
     ranks: int
@@ -166,9 +221,11 @@ class Communicator:
     host: str
     members: dict[str, float] = field(default_factory=dict)
     reached: dict[tuple[str, str], int] = field(default_factory=dict)
+    highest: dict[str, int] = field(default_factory=dict)
     progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
     pending: dict[tuple[str, int], Pending] = field(default_factory=dict)
     settled: dict[str, SettledNumbers] = field(default_factory=dict)
+    arrivals: dict[str, deque[Arrivals]] = field(default_factory=dict)
     ticks: deque[Tick] = field(default_factory=deque)
     places: dict[str, int] = field(default_factory=dict)
 
@@ -178,6 +235,7 @@ class Job:
     """One job: communicators, hosts of ranks and the ports nearest to them, and counts of operations by outcome.
 
     Attributes:
+        exchanges: Time in operations between two ranks, by rank.
         opened: Number of communicators by the host that reported them first.
         waiting: Number of operations that wait for further ranks, by the host whose timing was the first.
     """
@@ -187,6 +245,7 @@ class Job:
     communicators: dict[str, Communicator] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
     ports: dict[str, str] = field(default_factory=dict)
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
     opened: Shares[str] = field(default_factory=Shares)
     waiting: Shares[str] = field(default_factory=Shares)
     matched: int = 0

@@ -1,55 +1,66 @@
-"""Stragglers: which rank the others wait for, and which ranks are late only because they waited themselves.
+"""Stragglers: which ranks or hosts the others wait for, step by step.
 
-In a communicator a rank is a suspect if it came last more often than by chance, and cost enough time; if several are
-equally late, each of them is last in some operations. With tensor, pipeline and data parallel groups in one job, the
-group of a late rank is late in all its other groups: a rank that waits for a suspect about as long as it is late itself
-is a victim, and so is one that is late in fewer groups than another, by less. The origins remain.
+Each step of a pool is one try. What a rank costs a step is how much later it is than the last rank that is not
+suspected: so much would be won without it. A suspect must cost that in several steps, and most of what is lost must be
+lost to it, now and over the last minutes: work that is imbalanced makes one rank after the other the last.
+
+A late rank makes its group late in all its other groups. So the finest pool in which a suspect explains the loss of the
+others names it.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from math import log
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
-from exporter.meaning.training.alignment import nodes_of, summed
-from exporter.meaning.training.records import Job, Tick
+from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.pools import Pool, PoolName, rank_order
+from exporter.meaning.training.records import Job
 
-WINDOWS = (8.0, 20.0, 60.0)
-"""Seconds of evidence: short windows, to detect a new straggler soon, and a long one."""
+WINDOWS = ((12.0, 6), (30.0, 10), (60.0, 24))
+"""Seconds and least number of steps of evidence: short windows, to detect a new straggler soon, and a long one."""
 
-MIN_LAST_SHARE = 0.55
-"""Share of the decisive operations in which the same rank must come last."""
+MIN_LAPS = 4
+"""Steps that must be known."""
 
-MAX_CHANCE = 1e-6
-"""Maximum probability that this happens by chance: some thousands of ranks are tested each time."""
+MIN_LATE_LAPS = 3
+"""Steps in which a suspect must be the last, and …"""
 
-MIN_DECISIVE = 4
-"""Minimum number of decisive operations: an evaluation or a checkpoint of one rank is one or two."""
+MIN_LATE_SHARE = 0.12
+"""… share of the steps of the longest window: fewer are checkpoints and stalls of loaders; …"""
 
-MIN_LAST_TOGETHER = 8
-"""Operations in which each of several ranks must come last for them to be suspects together, and …"""
+MIN_SHORT_LATE_SHARE = 0.84
+"""… and of shorter ones, in which a cause that comes and goes weighs too much."""
 
-MAX_TOGETHER_SHARE = 0.125
-"""… share of a communicator's ranks, or of hosts, below which they are: stages of a pipeline are at least as many."""
+RECENT_PART = 3
+"""Part of a window, the last one, in which a suspect must have been the last: else the cause is gone."""
 
-MIN_LOSS = 0.04
-"""Seconds late per second below which a rank is not reported."""
+MIN_MEMBER_SHARE = 0.7
+"""Share of these steps in which each of several suspects must be late, and …"""
 
-MIN_GROUP_RANKS = 3
-"""Minimum number of equally late ranks of a group across hosts for the group itself to be slow."""
+ALIKE = 0.4
+"""… share of the latest one's lateness that it must have then."""
 
-EQUALLY_LATE_SHARE = 0.4
-"""Share of a rank's lateness that the median of the others must have for them to be equally late."""
+MIN_LOSS = 0.02
+"""Share of the time that a suspect must cost."""
 
-HOSTS_SHARE = 0.5
-"""Share of the lateness of all suspects that ranks of late hosts must have for the hosts to be reported."""
+MORE_LOSS = 0.5
+"""Share of that which each further suspect must cost: of many ranks, some are always the slowest."""
 
-WAITED_SHARE = 0.5
-"""Share of its lateness that a rank must have waited for another one to be its victim."""
+MIN_WON_SHARE = 0.6
+"""Share of the lost time that must be lost to the suspects."""
 
-VICTIM_SHARE = 0.7
-"""Share of the strongest suspect's lateness below which others that are late with it count as its victims."""
+MIN_REMEMBERED_SHARE = 0.5
+"""The same over all steps that are stored."""
+
+MAX_SUSPECTS_SHARE = 0.125
+"""Share of a pool's ranks, or of its hosts, that may be suspects together: fewer than a stage of a pipeline."""
+
+EXPLAINED_SHARE = 0.5
+"""Share of the highest loss in coarser pools that a suspect of a finer pool must cost to be its origin."""
+
+HOST_SHARE = 0.5
+"""Loss by a host over that by ranks, from which on the host is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +69,9 @@ class Suspect:
 
     Attributes:
         rank: Its name.
-        loss: Seconds late per second, in the communicator with the highest value.
-        strength: Sum of that over all communicators in which it is a suspect.
-        last: Number of operations in which it came last, of `decisive` decisive ones.
+        loss: Seconds per second that it costs.
+        strength: The same; the highest is named first.
+        last: Number of steps in which it was the last, of `decisive`.
         decisive: See last.
         inside: Whether it is late to ranks of its own host, without the network in between.
     """
@@ -73,318 +84,239 @@ class Suspect:
     inside: bool = False
 
 
-class _CommunicatorSuspect(NamedTuple):
-    """A suspect of one communicator, and whether that is within one host."""
-
-    rank: str
-    communicator: str
-    loss: float
-    last: int
-    decisive: int
-    inside: bool
-
-
-@dataclass(slots=True)
-class Evidence:
-    """Evidence of a job's communicators over one window.
+class Candidate(NamedTuple):
+    """Ranks or hosts that are late together.
 
     Attributes:
-        seconds: Length of the window.
-        ticks: Sum of the evidence of each communicator.
-        scheduled: Communicators that show the pipeline schedule only, see `by_schedule`.
+        names: Their names.
+        loss: Seconds per second that they cost.
+        late: Number of steps in which they were the last.
+        laps: Number of steps.
     """
 
-    seconds: float
-    ticks: dict[str, Tick] = field(default_factory=dict)
-    scheduled: set[str] = field(default_factory=set)
+    names: frozenset[str]
+    loss: float
+    late: int
+    laps: int
 
 
-def evidence(job: Job, now: float, window: float) -> Evidence:
-    """Return the evidence of all communicators of a job over a window."""
-    found = Evidence(max(min(window, now - job.since), 1.0))
-    for name, communicator in job.communicators.items():
-        if communicator.ticks:
-            tick = summed(communicator.ticks, now - window)
-            if tick.compared:
-                found.ticks[name] = tick
-    found.scheduled = by_schedule(job, found)
-    return found
-
-
-def suspects(job: Job, now: float, whole: Evidence) -> tuple[list[Suspect], list[str]]:
-    """Return the ranks that a job waits for, the strongest first, and the hosts that are slow as a whole.
+def suspects(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float) -> tuple[list[Suspect], list[str]]:
+    """Return the ranks that a job waits for, and the hosts that are slow as a whole.
 
     Args:
         job: The job.
+        found: Its pools.
+        seconds: Seconds of a step.
         now: Current time.
-        whole: Evidence of the longest window.
     """
     named: tuple[list[Suspect], list[str]] = [], []
-    for window in WINDOWS:
-        if named[0] and window != WINDOWS[-1]:
-            continue
-        found = _named(job, whole if window == WINDOWS[-1] else evidence(job, now, window))
+    for window, least in WINDOWS:
+        ranks, hosts = _named(job, found, seconds, now, (window, least))
         # A short window detects a new straggler soon; only the longest shows reliably which others are equally late.
-        if {one.rank for one in named[0]} < {one.rank for one in found[0]}:
-            named = found
+        if {one.rank for one in named[0]} < {one.rank for one in ranks}:
+            named = ranks, hosts
     return named
 
 
-def _named(job: Job, observed: Evidence) -> tuple[list[Suspect], list[str]]:
+def _named(
+    job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float, window: tuple[float, int]
+) -> tuple[list[Suspect], list[str]]:
     """Return ranks and hosts from the evidence of one window."""
-    found = origins(job, observed)
-    if any(one.inside for one in found):
-        return [one for one in found if one.inside], []  # others are late because of these, in ways not observed
-    hosts = late_hosts(job, observed)
-    of_hosts = sum(one.strength for one in found if job.hosts.get(one.rank) in hosts)
-    if hosts and of_hosts >= HOSTS_SHARE * sum(one.strength for one in found):
-        return _of_hosts(job, hosts, observed), hosts
-    return found, []
-
-
-def _of_hosts(job: Job, hosts: Iterable[str], observed: Evidence) -> list[Suspect]:
-    """Return all ranks of some hosts as suspects, each with its highest lateness."""
-    found = []
-    for rank, host in job.hosts.items():
-        if host in hosts:
-            loss = max((_share(tick.late.get(rank, 0.0), observed) for tick in observed.ticks.values()), default=0.0)
-            found.append(Suspect(rank, loss, loss))
-    return sorted(found, key=lambda one: (-one.strength, one.rank))
-
-
-def origins(job: Job, observed: Evidence) -> list[Suspect]:
-    """Return the suspects in which lateness originates, the strongest first."""
-    communicators = job.communicators
-    decisive = {name: tick for name, tick in observed.ticks.items() if name not in observed.scheduled}
-    found = [one for name, tick in decisive.items() for one in _suspects_of(name, job, tick, observed)]
-    by_rank: dict[str, list[_CommunicatorSuspect]] = {}
-    by_communicator: dict[str, list[_CommunicatorSuspect]] = {}
-    for one in found:
-        by_rank.setdefault(one.rank, []).append(one)
-        by_communicator.setdefault(one.communicator, []).append(one)
-    places: dict[str, list[str]] = {}
-    for name in observed.ticks:
-        for rank in communicators[name].members:
-            if rank in by_rank:
-                places.setdefault(rank, []).append(name)
-    groups = _slow_groups(job, observed) if any(one.inside for one in found) else {}
-    victims = {
-        rank
-        for rank, suspicions in by_rank.items()
-        if _is_victim(
-            rank, suspicions, [one for name in places[rank] for one in by_communicator.get(name, ())], observed
-        )
-        or _is_of_a_slow_group(rank, suspicions, [groups[name] for name in places[rank] if name in groups])
-    }
-    left = [_suspect(rank, suspicions) for rank, suspicions in by_rank.items() if rank not in victims]
-    left.sort(key=lambda one: (-one.strength, one.rank))
-    return [one for one in left if one.strength >= VICTIM_SHARE * left[0].strength]
-
-
-def finer(job: Job, observed: Evidence) -> set[str]:
-    """Return the communicators within one host, and those with one rank of each host or of each of the former.
-
-    In a communicator of all ranks, those that finish the pipeline last come last at each step, by the schedule: where
-    there are finer ones, it shows nothing about ranks.
-    """
-    communicators = job.communicators
-    inside = {name for name in observed.ticks if nodes_of(job, communicators[name]) == 1}
-    of_rank: dict[str, list[str]] = {}
-    for name in inside:
-        for rank in communicators[name].members:
-            of_rank.setdefault(rank, []).append(name)
-    across = set()
-    for name in observed.ticks.keys() - inside:
-        members = communicators[name].members
-        hosts = {job.hosts.get(rank, "") for rank in members}
-        groups = Counter(group for rank in members for group in of_rank.get(rank, ()))
-        if len(hosts) == len(members) or (groups and max(groups.values()) == 1):
-            across.add(name)
-    return inside | across
-
-
-def by_schedule(job: Job, observed: Evidence) -> set[str]:
-    """Return the communicators that show the schedule only: all their ranks do as much, or more, in finer ones."""
-    fine = finer(job, observed)
-    done: Counter[str] = Counter()
-    for name in fine:
-        for rank in job.communicators[name].members:
-            done[rank] += observed.ticks[name].compared
-    return {
-        name
-        for name, tick in observed.ticks.items()
-        if name not in fine and all(done[rank] >= tick.compared for rank in job.communicators[name].members)
-    }
-
-
-def _slow_groups(job: Job, observed: Evidence) -> dict[str, dict[str, float]]:
-    """Return the groups across hosts, with the lateness of each of their ranks within its own host."""
-    late: dict[str, float] = {}
-    groups = []
-    for name, tick in observed.ticks.items():
-        nodes = nodes_of(job, job.communicators[name])
-        if nodes == 1:
-            for member, microseconds in tick.late.items():
-                late[member] = max(late.get(member, 0.0), _share(microseconds, observed))
-        elif nodes > 1 and len(job.communicators[name].members) >= MIN_GROUP_RANKS:
-            groups.append(name)
-    return {name: {rank: late.get(rank, 0.0) for rank in job.communicators[name].members} for name in groups}
-
-
-def _is_of_a_slow_group(
-    rank: str, suspicions: Iterable[_CommunicatorSuspect], groups: Iterable[Mapping[str, float]]
-) -> bool:
-    """Return whether the ranks of one of its groups across hosts are equally late, each within its own host.
-
-    Then they all leave that group late: its transfers take longer, and none of the ranks is slow.
-    """
-    within = [one for one in suspicions if one.inside]
-    if not within:
-        return False
-    loss = max(one.loss for one in within)
-    return any(
-        _median(late for member, late in group.items() if member != rank) >= EQUALLY_LATE_SHARE * loss
-        for group in groups
-    )
-
-
-@dataclass(slots=True)
-class _Host:
-    """Evidence about one host from the communicators that span several.
-
-    Attributes:
-        last: Operations in which one of its ranks came last.
-        decisive: Decisive operations, by communicator.
-        expected: Operations in which one of its ranks would come last by chance.
-        late: Seconds late per second, by rank.
-    """
-
-    last: int = 0
-    decisive: dict[str, int] = field(default_factory=dict)
-    expected: float = 0.0
-    late: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def tries(self) -> int:
-        """Number of decisive operations."""
-        return sum(self.decisive.values())
-
-    @property
-    def loss(self) -> float:
-        """Seconds late per second of its mean rank."""
-        return sum(self.late.values()) / len(self.late)
-
-    def is_late(self) -> bool:
-        """Return whether the host is late as a whole, beyond chance; one late rank does not make a late host."""
-        if len(self.late) < 2 or self.loss < MIN_LOSS or self.tries < MIN_DECISIVE:
-            return False
-        slowest = max(self.late, key=self.late.__getitem__)
-        others = _median(one for rank, one in self.late.items() if rank != slowest)
-        by_luck = by_chance(self.last, self.tries, self.expected / self.tries)
-        return others >= EQUALLY_LATE_SHARE * self.late[slowest] and by_luck <= MAX_CHANCE
-
-
-def late_hosts(job: Job, observed: Evidence) -> list[str]:
-    """Return the hosts whose ranks come last, each in its own communicators, more often than by chance.
-
-    A host that is slow as a whole has no rank that is late within it, and each of its ranks may too seldom be the last
-    of its communicator to be a suspect alone. Several equally late hosts are each last in some operations. The hosts of
-    the same pipeline are equally late if messages between them are not reported: then all of them are returned.
-    """
-    hosts = _hosts(job, observed)
-    late = {name: host for name, host in hosts.items() if host.is_late()}
-    most = max((host.loss for host in late.values()), default=0.0)
-    alike = {name: host for name, host in late.items() if host.loss >= VICTIM_SHARE * most}
-    together: dict[str, int] = {}
-    for host in alike.values():
-        together |= host.decisive
-    last = sum(host.last for host in alike.values())
-    if len(alike) < max(MAX_TOGETHER_SHARE * len(hosts), 2) and last >= MIN_LAST_SHARE * sum(together.values()):
-        return sorted(alike)
-    alone = {name: host for name, host in late.items() if host.last >= MIN_LAST_SHARE * host.tries}
-    most = max((host.loss for host in alone.values()), default=0.0)
-    return sorted(name for name, host in alone.items() if host.loss >= VICTIM_SHARE * most)
-
-
-def _hosts(job: Job, observed: Evidence) -> dict[str, _Host]:
-    """Return the evidence about each host from communicators that span several."""
-    found: dict[str, _Host] = {}
-    for name, tick in observed.ticks.items():
-        members = job.communicators[name].members
-        places = {rank: job.hosts.get(rank, "") for rank in members}
-        ranks_of = Counter(places.values())
-        if tick.decisive == 0 or len(ranks_of) < 2 or name in observed.scheduled:
+    candidates: list[tuple[Pool, Candidate, bool]] = []
+    ordered = sorted(found.values(), key=lambda one: (-one.frequency, not one.inside))
+    for pool in ordered:
+        ranks = {rank for name in pool.communicators for rank in job.communicators[name].members}
+        rank = candidate(pool.laps, len(ranks), seconds, now, window)
+        host = None if pool.inside else _late_host(job, pool, seconds, now, window) or _as_host(job, rank)
+        if host is not None and _may_be_one_rank(job, ordered, host, seconds, now, window):
+            continue  # soon there is enough evidence on the rank
+        if host is not None and (rank is None or host.loss >= HOST_SHARE * rank.loss):
+            candidates.append((pool, host, True))
+        elif rank is not None:
+            candidates.append((pool, rank, False))
+    most = max((one.loss for _, one, _ in candidates), default=0.0)
+    for pool, one, is_host in candidates:
+        if one.loss < EXPLAINED_SHARE * most:
             continue
-        for place, ranks in ranks_of.items():
-            host = found.setdefault(place, _Host())
-            host.decisive[name] = tick.decisive
-            host.expected += tick.decisive * ranks / len(members)
-        for rank, place in places.items():
-            host = found[place]
-            host.last += tick.last.get(rank, 0)
-            host.late[rank] = _share(tick.late.get(rank, 0.0), observed)
-    return found
+        if is_host:
+            ranks_of = [rank for rank, host in job.hosts.items() if host in one.names]
+            return [_suspect(rank, one, pool) for rank in sorted(ranks_of, key=rank_order)], sorted(one.names)
+        return [_suspect(rank, one, pool) for rank in sorted(one.names, key=rank_order)], []
+    return [], []
 
 
-def _suspects_of(name: str, job: Job, tick: Tick, observed: Evidence) -> list[_CommunicatorSuspect]:
-    """Return the rank of a communicator that comes last, or several that are equally late."""
-    if tick.decisive < MIN_DECISIVE:
-        return []
-    communicator = job.communicators[name]
-    members = max(len(communicator.members), 2)
-    inside = nodes_of(job, communicator) == 1
-    often = [
-        _CommunicatorSuspect(rank, name, _share(tick.late.get(rank, 0.0), observed), last, tick.decisive, inside)
-        for rank, last in tick.last.items()
-    ]
-    often = [
-        one for one in often if one.loss >= MIN_LOSS and by_chance(one.last, one.decisive, 1 / members) <= MAX_CHANCE
-    ]
-    most = max((one.loss for one in often), default=0.0)
-    alike = [one for one in often if one.last >= MIN_LAST_TOGETHER and one.loss >= VICTIM_SHARE * most]
-    if (
-        len(alike) < max(MAX_TOGETHER_SHARE * members, 2)
-        and sum(one.last for one in alike) >= MIN_LAST_SHARE * tick.decisive
-    ):
-        return alike
-    return [one for one in often if one.last >= MIN_LAST_SHARE * tick.decisive]
+def _suspect(rank: str, one: Candidate, pool: Pool) -> Suspect:
+    return Suspect(rank, one.loss, one.loss, one.late, one.laps, pool.inside)
 
 
-def _share(microseconds: float, observed: Evidence) -> float:
-    """Return seconds per second of the window; at most 1, as an operation may have begun before it."""
-    return min(microseconds / 1e6 / observed.seconds, 1.0)
+def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: tuple[float, int]) -> Candidate | None:
+    """Return the hosts that are late as a whole, by the part of the pool where they cost most.
+
+    Communicators on the same hosts are one part: those of another pipeline stage are late with them.
+    """
+    parts: dict[frozenset[str], set[str]] = {}
+    for name in pool.communicators:
+        members = job.communicators[name].members
+        hosts = frozenset(job.hosts.get(rank, "") for rank in members)
+        parts.setdefault(hosts, set()).update(members)
+    found = [candidate(_by_host(job, pool, ranks), len(hosts), seconds, now, window) for hosts, ranks in parts.items()]
+    return max((one for one in found if one is not None), key=lambda one: one.loss, default=None)
 
 
-def _median(values: Iterable[float]) -> float:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else 0.0
+def _as_host(job: Job, late: Candidate | None) -> Candidate | None:
+    """Return late ranks as their host, if they are all those of one."""
+    hosts = frozenset() if late is None else frozenset(job.hosts.get(rank, "") for rank in late.names)
+    if late is None or len(hosts) > 1 or len(late.names) < 2:
+        return None
+    return late._replace(names=hosts) if late.names >= {r for r, host in job.hosts.items() if host in hosts} else None
 
 
-def by_chance(hits: int, tries: int, share: float) -> float:
-    """Return an upper bound (Chernoff) of the probability of so many hits, each with the given probability."""
-    rate = hits / tries
-    if rate <= share:
-        return 1.0
-    distance = rate * log(rate / share)
-    if rate < 1:
-        distance += (1 - rate) * log((1 - rate) / (1 - share))
-    return float(2.718281828459045 ** (-tries * distance))
-
-
-def _is_victim(
-    rank: str, suspicions: Iterable[_CommunicatorSuspect], others: Iterable[_CommunicatorSuspect], observed: Evidence
+def _may_be_one_rank(
+    job: Job, found: Sequence[Pool], host: Candidate, seconds: float, now: float, window: tuple[float, int]
 ) -> bool:
-    """Return whether a rank waits for a suspect of its communicators about as long as it is late itself."""
-    loss = max(one.loss for one in suspicions)
-    return any(
-        other.rank != rank
-        and _share(observed.ticks[other.communicator].waited.get(rank, 0.0), observed) >= WAITED_SHARE * loss
-        for other in others
-    )
+    """Return whether a host may be late because of one of its ranks: that is so, or there is no evidence yet."""
+    inside = [pool for pool in found if pool.inside]
+    known = {name for pool in inside for name in pool.communicators}
+    for name, communicator in job.communicators.items():
+        is_here = any(job.hosts.get(rank) in host.names for rank in communicator.members)
+        is_inside = len(communicator.members) > 1 and nodes_of(job, communicator) == 1
+        if is_here and is_inside and name not in known and any(tick.compared for tick in communicator.ticks):
+            return True
+    return any(_is_one_rank(job, pool, host, seconds, now, window) for pool in inside)
 
 
-def _suspect(rank: str, suspicions: Iterable[_CommunicatorSuspect]) -> Suspect:
-    ordered = sorted(suspicions, key=lambda one: -one.loss)
-    most = ordered[0]
-    inside = any(one.inside for one in ordered)
-    return Suspect(rank, most.loss, sum(one.loss for one in ordered), most.last, most.decisive, inside)
+def _is_one_rank(
+    job: Job, inside: Pool, host: Candidate, seconds: float, now: float, window: tuple[float, int]
+) -> bool:
+    """Return whether one rank of a late host is late within the host by about as much."""
+    recent = _recent(inside.laps, now, window)
+    totals: dict[str, float] = {}
+    for number in recent:
+        for rank, cost in inside.laps[number][1].items():
+            if job.hosts.get(rank) in host.names:
+                totals[rank] = totals.get(rank, 0.0) + cost
+    highest = sorted(totals.values(), reverse=True)[:2]
+    excess = highest[0] - (highest[1] if len(highest) > 1 else 0.0) if highest else 0.0
+    return excess >= EXPLAINED_SHARE * host.loss * seconds * 1e6 * len(recent) > 0
+
+
+def _recent(laps: Mapping[int, tuple[float, Mapping[str, float]]], now: float, window: tuple[float, int]) -> list[int]:
+    """Return the numbers of the steps in a window."""
+    numbers = sorted(laps)
+    return numbers[-max(sum(now - laps[number][0] <= window[0] for number in numbers), window[1]) :]
+
+
+def _by_host(job: Job, pool: Pool, ranks: Iterable[str]) -> dict[int, tuple[float, dict[str, float]]]:
+    """Return laps with the cost of the middle rank of each host: one late rank does not make a late host."""
+    of_host: dict[str, list[str]] = {}
+    for rank in ranks:
+        of_host.setdefault(job.hosts.get(rank, ""), []).append(rank)
+    several = {host: members for host, members in of_host.items() if len(members) > 1}
+    laps = {}
+    for number, (time, costs) in pool.laps.items():
+        late = {job.hosts.get(rank, "") for rank in costs}
+        by_host = {}
+        for host in late & several.keys():
+            ordered = sorted(costs.get(rank, 0.0) for rank in several[host])
+            by_host[host] = ordered[(len(ordered) - 1) // 2]
+        laps[number] = (time, by_host)
+    return laps
+
+
+def candidate(
+    laps: Mapping[int, tuple[float, Mapping[str, float]]],
+    members: int,
+    seconds: float,
+    now: float,
+    window: tuple[float, int],
+) -> Candidate | None:
+    """Return those that are late together in a window; None if the evidence does not suffice.
+
+    Args:
+        laps: Time, and cost by name, by number of the step.
+        members: Number of names that could be late.
+        seconds: Seconds of a step.
+        now: Current time.
+        window: Seconds, and least number of steps.
+    """
+    recent = _recent(laps, now, window)
+    names = _apart([laps[number][1] for number in recent], members)
+    if len(laps) < MIN_LAPS or members < 2 or not names:
+        return None
+    gains = [_gain(laps[number][1], names) for number in recent]
+    positive = sorted(one for one in gains if one > 0)
+    won, lost = sum(positive), -sum(one for one in gains if one < 0)
+    loss = won / 1e6 / len(recent) / seconds
+    if loss < MIN_LOSS * (1 + MORE_LOSS * (len(names) - 1)) or won < MIN_WON_SHARE * (won + lost):
+        return None
+    typical = _weighted_median(positive)
+    late = [number for number, gain in zip(recent, gains, strict=True) if gain >= typical / 3]
+    share = MIN_LATE_SHARE if window == WINDOWS[-1] else MIN_SHORT_LATE_SHARE
+    is_over = not late or late[-1] < recent[-max(len(recent) // RECENT_PART, 1)]
+    if is_over or len(late) < max(MIN_LATE_LAPS, share * len(recent)):
+        return None
+    if not _are_alike([laps[one][1] for one in late], names) or not _is_theirs(laps, names, typical):
+        return None
+    return Candidate(frozenset(names), min(loss, 1.0), len(late), len(recent))
+
+
+def _is_theirs(laps: Mapping[int, tuple[float, Mapping[str, float]]], names: frozenset[str], typical: float) -> bool:
+    """Return whether most of the lost time of all stored steps is theirs, without that of small differences."""
+    gains = [_gain(costs, names) for _, costs in laps.values()]
+    theirs = sum(one for one in gains if one >= typical / 2)
+    others = -sum(one for one in gains if one <= -typical / 2)
+    return theirs >= MIN_REMEMBERED_SHARE * (theirs + others)
+
+
+def _weighted_median(ordered: Sequence[float]) -> float:
+    """Return the value up to which half of the sum of sorted values lies."""
+    half, total = sum(ordered) / 2, 0.0
+    for one in ordered:
+        total += one
+        if total >= half:
+            return one
+    return 0.0
+
+
+def _apart(laps: Sequence[Mapping[str, float]], members: int) -> frozenset[str]:
+    """Return the names whose cost is the farthest above that of all others, at most an eighth of the members."""
+    totals: dict[str, float] = {}
+    for costs in laps:
+        for name, cost in costs.items():
+            totals[name] = totals.get(name, 0.0) + cost
+    ordered = sorted(totals, key=lambda name: (-totals[name], name))
+    most, gap = 0, 0.0
+    for count in range(1, min(max(1, int(MAX_SUSPECTS_SHARE * members)), len(ordered)) + 1):
+        following = totals[ordered[count]] if count < len(ordered) else 0.0
+        if totals[ordered[count - 1]] - following > gap:
+            most, gap = count, totals[ordered[count - 1]] - following
+    return frozenset(ordered[:most])
+
+
+def _are_alike(laps: Sequence[Mapping[str, float]], names: frozenset[str]) -> bool:
+    """Return whether each of several suspects is late in most of some steps: else another one is the last each time."""
+    if len(names) < 2:
+        return True
+    counts = dict.fromkeys(names, 0)
+    for costs in laps:
+        most = max(costs.get(name, 0.0) for name in names)
+        for name in names:
+            counts[name] += costs.get(name, 0.0) >= ALIKE * most
+    return min(counts.values()) >= MIN_MEMBER_SHARE * len(laps)
+
+
+def _gain(costs: Mapping[str, float], names: frozenset[str]) -> float:
+    """Return by how much a step would be shorter without the suspects; negative if others were the last."""
+    inside = max((cost for name, cost in costs.items() if name in names), default=0.0)
+    outside = max((cost for name, cost in costs.items() if name not in names), default=0.0)
+    return inside - outside
+
+
+def waited(found: Mapping[PoolName, Pool], seconds: float, now: float) -> float:
+    """Return the share of time that the median rank waits for the last one, in the pool with the highest value."""
+    shares = [0.0]
+    for pool in found.values():
+        recent = [pool.waited[number] for number, (time, _) in pool.laps.items() if now - time <= WINDOWS[-1][0]]
+        if recent:
+            shares.append(median(recent) / 1e6 / seconds)
+    return min(max(shares), 1.0)

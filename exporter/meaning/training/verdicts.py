@@ -11,18 +11,14 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.meaning.training import hangs
+from exporter.meaning.training import hangs, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
+from exporter.meaning.training.laps import Laps, fold
+from exporter.meaning.training.pools import pools
 from exporter.meaning.training.records import Job
-from exporter.meaning.training.stragglers import (
-    WINDOWS,
-    Evidence,
-    Suspect,
-    evidence,
-    suspects,
-)
+from exporter.meaning.training.stragglers import Suspect
 
 MIN_MATCHED_SHARE = 0.9
 """Share of the ranks of a job that must be seen in operations that could be compared."""
@@ -30,16 +26,31 @@ MIN_MATCHED_SHARE = 0.9
 MIN_OPERATIONS = 8
 """Minimum number of compared operations in the long window."""
 
-LONG_WINDOW = WINDOWS[-1]
-"""Seconds of evidence for everything but stragglers."""
+RECENT_SECONDS = 20.0
+"""Seconds without a complete operation after which nothing is known any more, or …"""
 
+RECENT_STEPS = 2.5
+"""… this many steps, if that is longer."""
+
+LONG_WINDOW = 60.0
+"""Seconds of evidence for everything but stragglers, or …"""
+
+MATCHED_STEPS = 4.0
+"""… this many steps if they take longer."""
+
+
+TIMES_TO_MOVE = 3
+"""How often in a row other stragglers are found until they count as such."""
+
+MOVING_SECONDS = 180.0
+"""Seconds within which stragglers of which none is the same are imbalanced work."""
 
 MIN_BANDWIDTH_SHARE = 0.6
 """Share of the expected bandwidth below which a job is network-bound."""
 
 
 MIN_WAITED_RATIO = 0.04
-"""Seconds waited per second, by the mean rank, from which on work is imbalanced if there is no straggler."""
+"""Seconds waited per second, by the median rank, from which on work is imbalanced if there is no straggler."""
 
 TIMES_TO_RAISE = 2
 """Number of times in a row that a verdict must be formed to replace a better one …"""
@@ -69,7 +80,7 @@ class Judgement:
         hosts: Hosts that are slow as a whole, of a straggler; the only host of the ranks, of a hang.
         compared: Number of operations compared in the window.
         matched: Share of the ranks of the job that were seen in them.
-        loss: Seconds lost per second to the ranks at fault, or waited by the mean rank.
+        loss: Seconds lost per second to the ranks at fault, or waited by the median rank.
         bandwidth: Share of the expected bandwidth of the slowest communicator; None if unknown.
         communicators: The same for each communicator between hosts, if the job is network-bound.
     """
@@ -94,7 +105,10 @@ class JobMemory:
         formed: The verdict formed last, its ranks, and how often in a row it was formed.
         was_enough: Whether there was enough data at some time: a job that hangs reports nothing more.
         operations: When operations were settled, and how far communicators were.
+        laps: Steps of the job.
         best: Highest bus bandwidth by kind, size, ranks and nodes.
+        named: When ranks were last named as stragglers together, or would have been.
+        suspected: The suspects of the last time, and how often in a row there were such.
     """
 
     given: Judgement | None = None
@@ -102,14 +116,17 @@ class JobMemory:
     formed: tuple[Verdict, frozenset[str], int] = (Verdict.UNKNOWN, frozenset(), 0)
     was_enough: bool = False
     operations: OperationHistory = field(default_factory=OperationHistory)
+    laps: Laps = field(default_factory=Laps)
     best: dict[tuple[str, int, int, int], BestBandwidth] = field(default_factory=dict)
+    named: dict[frozenset[str], float] = field(default_factory=dict)
+    suspected: tuple[frozenset[str], int] = (frozenset(), 0)
 
 
 def judge(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:
     """Form the verdict on a job, and return the current one."""
-    found = evidence(job, now, LONG_WINDOW)
+    fold(job, memory.laps, now)
     hangs.record(job, memory.operations)
-    formed = _formed(job, memory, found, now, baseline)
+    formed = _formed(job, memory, now, baseline)
     names = frozenset(one.rank for one in formed.ranks)
     verdict, ranks, times = memory.formed
     # Other ranks make another verdict, unless some are the same.
@@ -137,10 +154,10 @@ def _needed(current: Verdict, formed: Verdict) -> int:
     return TIMES_TO_RAISE if formed in (Verdict.HANG, Verdict.STRAGGLER, Verdict.NETWORK) else TIMES_TO_CLEAR
 
 
-def _formed(job: Job, memory: JobMemory, found: Evidence, now: float, baseline: Baseline) -> Judgement:
+def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:
     """Form a verdict from the evidence."""
-    compared = sum(tick.compared for tick in found.ticks.values())
-    matched = _matched(job, found, now)
+    step = memory.laps.steps.seconds
+    compared, matched = _matched(job, now, max(LONG_WINDOW, MATCHED_STEPS * (step or 0.0)))
     is_enough = compared >= MIN_OPERATIONS and matched >= MIN_MATCHED_SHARE
     memory.was_enough |= is_enough
     behind = hangs.hanging_ranks(job, memory.operations, now) if memory.was_enough else None
@@ -150,43 +167,49 @@ def _formed(job: Job, memory: JobMemory, found: Evidence, now: float, baseline: 
         return Judgement(Verdict.HANG, stopped, hosts if len(hosts) == 1 else (), compared, matched, 1.0)
     shares = bandwidth_shares(job, memory.best, baseline, now)
     share = min(shares.values(), default=None)
-    if not is_enough:
+    settled = memory.operations.settled
+    if not is_enough or step is None or settled is None or now - settled > max(RECENT_SECONDS, RECENT_STEPS * step):
         return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
-    ranks, hosts = suspects(job, now, found)
-    if ranks:
+    found = pools(job, memory.laps, step, now)
+    ranks, hosts = stragglers.suspects(job, found, step, now)
+    if ranks and not _moves(memory, frozenset(one.rank for one in ranks), now):
         return Judgement(Verdict.STRAGGLER, ranks, hosts, compared, matched, ranks[0].loss, share)
-    waited = _waited(job, found)
+    waited = stragglers.waited(found, step, now)
     if share is not None and share < MIN_BANDWIDTH_SHARE:
         return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share, shares)
-    verdict = Verdict.IMBALANCED if waited >= MIN_WAITED_RATIO else Verdict.FINE
+    verdict = Verdict.IMBALANCED if ranks or waited >= MIN_WAITED_RATIO else Verdict.FINE
     return Judgement(verdict, (), (), compared, matched, waited, share)
 
 
-def _matched(job: Job, found: Evidence, now: float) -> float:
-    """Return the share of a job's ranks that were seen in operations that could be compared.
+def _moves(memory: JobMemory, names: frozenset[str], now: float) -> bool:
+    """Return whether other ranks were the stragglers some time ago: then work is imbalanced, and no rank is slow."""
+    memory.named = {who: at for who, at in memory.named.items() if now - at <= MOVING_SECONDS}
+    given = memory.given
+    if given is not None and given.verdict is Verdict.STRAGGLER:
+        memory.named[frozenset(one.rank for one in given.ranks)] = now
+    before, times = memory.suspected
+    memory.suspected = names, times + 1 if before & names else 1
+    moves = any(not who & names for who in memory.named)
+    if moves and memory.suspected[1] >= TIMES_TO_MOVE:
+        memory.named[names] = now
+    return moves
+
+
+def _matched(job: Job, now: float, window: float) -> tuple[int, float]:
+    """Return the operations that were compared, and the share of a job's ranks that were seen in them.
 
     Of each communicator the ranks count whose timings should arrive here.
     """
-    expected = seen = 0
-    for name, communicator in job.communicators.items():
+    compared = expected = seen = 0
+    for communicator in job.communicators.values():
         if now - communicator.last_seen > SILENT_SECONDS or not communicator.reached:
             continue
+        here = sum(tick.compared for tick in communicator.ticks if now - tick.time <= window)
         members = sum(now - at <= SILENT_SECONDS for at in communicator.members.values())
         if members < 2 and not communicator.expected:
             continue  # its other ranks are on other hosts, whose timings do not arrive here
+        compared += here
         expected += communicator.expected or members
-        if name in found.ticks:
+        if here:
             seen += min(members, communicator.expected or members)
-    return seen / expected if expected else 0.0
-
-
-def _waited(job: Job, found: Evidence) -> float:
-    """Return the seconds per second that the mean rank waited, in the communicator with the highest value.
-
-    If there are finer ones, the communicator of all ranks is left out: in it those wait that finish the pipeline first.
-    """
-    shares = [
-        sum(found.ticks[name].waited.values()) / 1e6 / found.seconds / max(len(job.communicators[name].members), 1)
-        for name in found.ticks.keys() - found.scheduled
-    ]
-    return min(max(shares, default=0.0), 1.0)
+    return compared, seen / expected if expected else 0.0

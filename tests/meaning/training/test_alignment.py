@@ -1,5 +1,6 @@
 """Timings of ranks are matched to operations and counted as evidence."""
 
+import math
 import random
 import sys
 
@@ -10,6 +11,7 @@ from exporter.meaning.training.alignment import (
     Collectives,
     Stream,
     Timing,
+    Traffic,
     size_bucket,
     summed,
 )
@@ -37,12 +39,17 @@ def summed_evidence(known, communicator="0xa", job="llm"):
     return summed(known.jobs[job].communicators[communicator].ticks, 0.0)
 
 
+def arrivals(known, kind="AllReduce"):
+    """Return which ranks started the last operation late, the last one first."""
+    return known.jobs["llm"].communicators["0xa"].arrivals[kind][-1]
+
+
 def test_the_last_rank_has_the_shortest_time_and_the_others_waited(known):
     take(known, {0: 1000, 1: 1010, 2: 200, 3: 990}, 10.0)
     known.settle(10.0)
     evidence = summed_evidence(known)
-    assert evidence.compared == evidence.decisive == 1
-    assert evidence.last == {"2": 1}
+    assert evidence.compared == 1
+    assert arrivals(known) == (1, MIB, 1.0, {"2": 800}, 0.0)
     assert evidence.late == {"2": 800}  # after the middle one of 200, 990, 1000, 1010
     assert evidence.waited == {"0": 800, "1": 810, "3": 790}
     assert known.jobs["llm"].matched == 1
@@ -52,13 +59,14 @@ def test_differences_within_noise_are_not_lateness(known):
     take(known, {0: 1000, 1: 1010, 2: 960, 3: 990}, 10.0)
     known.settle(10.0)
     evidence = summed_evidence(known)
-    assert (evidence.compared, evidence.decisive, evidence.last, evidence.late) == (1, 0, {}, {})
+    assert (evidence.compared, evidence.late, arrivals(known).late) == (1, {}, {})
 
 
-def test_two_ranks_that_are_last_together_are_not_decisive(known):
-    take(known, {0: 1000, 1: 1000, 2: 200, 3: 200}, 10.0)
+def test_late_ranks_are_in_order_and_the_last_one_is_not_among_the_others(known):
+    take(known, {0: 1000, 1: 1000, 2: 200, 3: 600, 4: 1000}, 10.0, ranks=5)
     known.settle(10.0)
-    assert summed_evidence(known).last == {}
+    assert list(arrivals(known).late.items()) == [("2", 800), ("3", 400)]
+    assert arrivals(known).others == 80  # the mean of five ranks, without the last one
 
 
 def test_an_operation_waits_for_reporting_ranks_for_a_limited_time(known):
@@ -69,7 +77,7 @@ def test_an_operation_waits_for_reporting_ranks_for_a_limited_time(known):
     assert known.jobs["llm"].partial == 0
     known.settle(12.0 + alignment.PATIENCE_SECONDS)
     assert (known.jobs["llm"].matched, known.jobs["llm"].partial, known.jobs["llm"].unmatched) == (1, 1, 0)
-    assert summed_evidence(known).last == {"3": 1}
+    assert arrivals(known) == (2, MIB, 0.75, {"3": 700}, 0.0)
 
 
 def test_too_few_ranks_show_only_the_bandwidth(known):
@@ -80,7 +88,7 @@ def test_too_few_ranks_show_only_the_bandwidth(known):
     evidence = summed_evidence(known)
     assert known.jobs["llm"].unmatched == 1
     assert evidence.compared == 1
-    assert evidence.bus["AllReduce", 4 * MIB] == (4 * MIB, 500.0, 4 * MIB / 500)
+    assert evidence.bus["AllReduce", 4 * MIB] == Traffic(4 * MIB, 500.0, [(4 * MIB / 500, 0.25)])
 
 
 def test_a_late_record_opens_no_new_operation(known):
@@ -145,12 +153,36 @@ def test_silent_jobs_and_communicators_are_dropped(known):
     assert known.jobs == {}
 
 
-def test_evidence_covers_the_last_minute(known):
-    for now in (0.0, 30.0, 90.0):
+def test_evidence_covers_the_last_minute_and_at_least_twelve_sums(known):
+    for now in range(0, 300, 5):
+        take(known, {0: 1000, 1: 100}, float(now), number=now, ranks=2)
+        known.settle(float(now))
+    communicator = known.jobs["llm"].communicators["0xa"]
+    assert [tick.time for tick in communicator.ticks] == [float(now) for now in range(235, 300, 5)]
+    assert summed(communicator.ticks, 280.0).compared == 3
+    for now in (320.0, 345.0):
         take(known, {0: 1000, 1: 100}, now, number=int(now), ranks=2)
         known.settle(now)
-    assert [tick.time for tick in known.jobs["llm"].communicators["0xa"].ticks] == [30.0, 90.0]
-    assert summed(known.jobs["llm"].communicators["0xa"].ticks, 60.0).compared == 1
+    assert [tick.time for tick in communicator.ticks][-3:] == [295.0, 320.0, 345.0]
+    assert len(communicator.ticks) == alignment.HISTORY_TICKS + 1  # the oldest goes before the next one comes
+
+
+def test_time_in_operations_between_two_ranks_decays(known):
+    take(known, {0: 1000, 1: 100}, 10.0, ranks=2)
+    for number in range(300):  # half of each second
+        known.add_timings(
+            stream(0, kind="SendRecv", communicator="0xc", ranks=2), [Timing(number, MIB, 5e5)], 10.0 + number
+        )
+    exchanges = known.jobs["llm"].exchanges
+    assert exchanges.keys() == {"0"}
+    assert exchanges["0"].share(309.0) == pytest.approx(0.5, rel=0.03)
+    assert exchanges["0"].share(329.0) == pytest.approx(0.5 / math.e, rel=0.03)
+
+
+def test_a_rank_that_is_in_no_collective_has_no_time_in_exchanges(known):
+    known.add_timings(stream(7, kind="Send", ranks=2), [Timing(1, MIB, 5.0)], 1.0)
+    known.add_progress(stream(7, kind="Send", ranks=2), 1, 0, 1.0)
+    assert known.jobs == {}
 
 
 @pytest.mark.parametrize(("size", "bucket"), [(0, 1), (1, 1), (1023, 512), (1024, 1024), (1 << 40, 1 << 40)])

@@ -323,7 +323,7 @@ def test_causes_are_ordered_by_time():
 def test_the_cause_of_a_late_rank_without_events_is_computing():
     (cause,) = causes(symptom(Verdict.STRAGGLER, ["5"]), [], FABRIC)
     assert (cause.kind, cause.port, cause.word) == ("compute", None, "likely")
-    assert cause.evidence == ("rank 5 on a2: 5 came last in 90 of 100 operations, which costs 0.2 s per second",)
+    assert cause.evidence == ("rank 5 on a2: 5 came last in 90 of 100 steps, which costs 0.2 s per second",)
     assert cause.reasons == ("no port of the job's hosts has an event that explains it; 1 of 1 report their ports",)
     assert "GPU" in cause.remedy
 

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RANKS = 4
 PACE = 3.0
-PATIENCE = 90.0
+PATIENCE = 180.0
 """Seconds of the clock that anything here may take."""
 
 
@@ -171,14 +171,14 @@ async def first(judgements, verdict):
 
 async def test_a_rank_that_computes_longer_is_reported(torch_python, tmp_path, networks):  # noqa: F811
     async with Watched(tmp_path, networks, torch_python, LATE_RANK="2", LATE_SECONDS="0.2") as job:
-        found, _ = await first(job.judgements(60.0), Verdict.STRAGGLER)
+        found, _ = await first(job.judgements(150.0), Verdict.STRAGGLER)
         assert [(one.rank, found.matched) for one in found.ranks] == [("2", 1.0)]
         assert found.loss * PACE == pytest.approx(0.2 / 0.24, rel=0.3), "of a step of 0.03 + 0.2 s and a little"
 
 
 async def test_a_stopped_rank_in_a_single_communicator_is_reported(torch_python, tmp_path, networks):  # noqa: F811
-    async with Watched(tmp_path, networks, torch_python, STOPS_RANK="1", STOPS_AFTER="150") as job:
-        found, before = await first(job.judgements(220.0), Verdict.HANG)
+    async with Watched(tmp_path, networks, torch_python, STOPS_RANK="1", STOPS_AFTER="300") as job:
+        found, before = await first(job.judgements(400.0), Verdict.HANG)
         assert Verdict.FINE in before
         assert [one.rank for one in found.ranks] == ["1"]
         assert found.hosts == ["gpu-1"]
@@ -186,7 +186,7 @@ async def test_a_stopped_rank_in_a_single_communicator_is_reported(torch_python,
 
 async def test_a_slow_port_changes_the_verdict_from_fine_to_network_bound(torch_python, tmp_path, networks):  # noqa: F811
     async with Watched(tmp_path, networks, torch_python) as job:
-        judgements = [one async for one in job.judgements(36.0)]
+        judgements = [one async for one in job.judgements(60.0)]
         assert {one.verdict for one in judgements} <= {Verdict.UNKNOWN, Verdict.FINE}
         assert judgements[-1].verdict is Verdict.FINE
         limit = "tc qdisc add dev {} root tbf rate 100mbit burst 64kb latency 20ms"

@@ -89,7 +89,7 @@ def of_three(rank):
 
 def test_the_late_rank_is_reported_and_its_victims_are_not():
     chance = random.Random(1)
-    _, found = run(*ticks(3, lambda _: {rank: chance.randrange(30) + of_three(rank) for rank in range(8)}))
+    _, found = run(*ticks(9, lambda _: {rank: chance.randrange(30) + of_three(rank) for rank in range(8)}))
     assert stragglers(found) == {str(rank): int(rank == 3) for rank in range(8)}
     assert verdict(found) == "straggler"
     assert found["straggler_loss_ratio", "j", "3"] == pytest.approx(0.12, rel=0.3)  # 30 times 20 ms in 5 s
@@ -105,29 +105,29 @@ def test_the_late_rank_is_reported_and_its_victims_are_not():
     ],
 )
 def test_no_straggler_if_no_single_rank_is_always_late(late):
-    _, found = run(*ticks(4, late))
+    _, found = run(*ticks(9, late))
     assert set(stragglers(found).values()) == {0}
 
 
 def test_little_lateness_is_not_a_straggler():
-    _, found = run(*ticks(4, lambda _: {rank: 1000 * (rank == 3) for rank in range(8)}))  # 6 ms a second
+    _, found = run(*ticks(9, lambda _: {rank: 1000 * (rank == 3) for rank in range(8)}))  # 6 ms a second
     assert set(stragglers(found).values()) == {0}
     assert verdict(found) == "fine"
 
 
 def test_one_bad_tick_does_not_change_the_verdict():
     _, found = run(
-        *ticks(1, lambda _: dict.fromkeys(range(8), 0)),
-        (105.0, many(30, lambda _: {r: of_three(r) for r in range(8)}, first=30)),
+        *ticks(8, lambda _: dict.fromkeys(range(8), 0)),
+        (140.0, many(30, lambda _: {r: of_three(r) for r in range(8)}, first=240)),
     )
     assert stragglers(found)["3"] == 0
 
 
 def test_a_verdict_ends_when_its_cause_ends():
-    state, found = run(*ticks(4, lambda _: {rank: of_three(rank) for rank in range(8)}))
+    state, found = run(*ticks(9, lambda _: {rank: of_three(rank) for rank in range(8)}))
     assert stragglers(found)["3"] == 1
     even = [
-        (120.0 + 5 * tick, many(30, lambda _: dict.fromkeys(range(8), 0), first=1000 + 30 * tick)) for tick in range(20)
+        (145.0 + 5 * tick, many(30, lambda _: dict.fromkeys(range(8), 0), first=1000 + 30 * tick)) for tick in range(20)
     ]
     _, found = run(*even, state=state)
     assert set(stragglers(found).values()) == {0}
@@ -136,7 +136,7 @@ def test_a_verdict_ends_when_its_cause_ends():
 def test_a_rank_late_in_one_group_because_it_waited_in_another_is_a_victim():
     """Two groups of four (0x1 and 0x2), and pairs across them: rank 3 delays its group, and that the other one."""
     steps = []
-    for tick in range(4):
+    for tick in range(9):
         records = []
         for number in range(30 * tick, 30 * tick + 30):
             records += operation(number, arrivals({rank: of_three(rank) for rank in range(4)}), comm="0x1")
@@ -160,7 +160,7 @@ def test_missing_expected_ranks_leave_the_verdict_unknown():
         return made.with_columns([Column(STREAMS.metrics["stream_info"], about)])
 
     state = None
-    for time, records in ticks(4, lambda _: {rank: of_three(rank) for rank in range(8)}, n_ranks=16):
+    for time, records in ticks(9, lambda _: {rank: of_three(rank) for rank in range(8)}, n_ranks=16):
         state, out = jobs.step(jobs.JobKnowledge(), state, expecting(table(time, records)))
     assert verdict(values(out)) == "not_enough_data"
     assert values(out)["matched_ranks_ratio", "j"] == 0.5
@@ -170,7 +170,7 @@ def test_groups_with_one_local_rank_do_not_prevent_a_verdict():
     """A host without a collector sees its whole tensor group, and one rank of each data group."""
     steps = [
         (time, records + [one for rank in range(8) for one in operation(tick, {rank: 900}, comm=f"0x2{rank}")])
-        for tick, (time, records) in enumerate(ticks(4, lambda _: {rank: of_three(rank) for rank in range(8)}))
+        for tick, (time, records) in enumerate(ticks(9, lambda _: {rank: of_three(rank) for rank in range(8)}))
     ]
     _, found = run(*steps)
     assert verdict(found) == "straggler"
@@ -208,7 +208,7 @@ def test_a_published_bus_bandwidth_is_reproduced():
 def test_a_baseline_sets_the_expected_bandwidth():
     measured = {("AllReduce", 4 * MIB): 100e9}
     state = None
-    for tick in range(8):
+    for tick in range(12):
         records = [
             one
             for number in range(5 * tick, 5 * tick + 5)
@@ -239,8 +239,8 @@ def test_a_flood_of_jobs_does_not_affect_others():
     assert len(state.collectives.jobs) == alignment.MAX_JOBS
     _, found = run(
         *(
-            (102.0 + tick, many(30, lambda _: {r: of_three(r) for r in range(4)}, first=100 + 30 * tick))
-            for tick in range(3)
+            (102.0 + 5 * tick, many(30, lambda _: {r: of_three(r) for r in range(4)}, first=100 + 30 * tick))
+            for tick in range(9)
         ),
         state=state,
     )

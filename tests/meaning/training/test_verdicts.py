@@ -95,6 +95,24 @@ def test_two_equally_late_hosts_are_both_reported():
     assert named(given) == (Verdict.STRAGGLER, sorted(late), ["h1", "h5"])
 
 
+def test_stragglers_that_move_are_imbalanced_work_until_they_are_the_same_for_minutes():
+    bench = Bench()
+    first = world(bench, {9: 60_000.0})
+    assert named(bench.runs(30, first)) == (Verdict.STRAGGLER, [9], [])
+    second = world(bench, {20: 60_000.0})
+    seen = [named(bench.runs(1, second)) for _ in range(85)]  # 170 s
+    assert (Verdict.STRAGGLER, [20], []) not in seen
+    assert seen[-1] == (Verdict.IMBALANCED, [], [])
+    assert named(bench.runs(60, second)) == (Verdict.STRAGGLER, [20], [])
+
+
+def test_a_straggler_that_pauses_is_the_same_when_it_returns():
+    bench = Bench()
+    for _ in range(2):
+        assert named(bench.runs(30, world(bench, {9: 60_000.0}))) == (Verdict.STRAGGLER, [9], [])
+        assert named(bench.runs(30, world(bench, {})))[0] is Verdict.FINE
+
+
 @pytest.mark.parametrize("stages", [4, 8])
 def test_a_pipeline_stage_is_not_late_if_only_the_communicator_of_all_ranks_reports(stages):
     """It comes last by the schedule; with eight stages on eight hosts that equals a late host."""
@@ -274,6 +292,33 @@ def test_a_stopped_rank_is_reported_whatever_else_all_ranks_began(looked):
     for rank in range(64):
         for _ in range(0 if rank == 3 else 1 if rank == 0 else 4):  # the others run ahead, one of them less
             bench.begins("world", range(64), rank)
+    bench.idle(150)
+    assert named(bench.judges())[:2] == (Verdict.HANG, [3])
+
+
+def test_a_stage_that_waits_for_another_one_is_not_reported_as_stopped():
+    """Two stages of two hosts each: rank 3 stops, so that host 2 waits for what host 0 would send."""
+    bench = ReportingBench()
+    tensor = {host: range(8 * host, 8 * host + 8) for host in range(4)}
+    data = {rank: (rank, rank + 8) for rank in (*range(8), *range(16, 24))}
+    pairs = {rank: (rank, rank + 16) for rank in range(16)}
+
+    def work():
+        for host, members in tensor.items():
+            bench.does(f"tp{host}", members, nodes=1, size=MIB)
+        for rank, members in data.items():
+            bench.does(f"dp{rank}", members)
+        for first, members in pairs.items():
+            for rank in members:
+                bench.begins(f"pp{first}", members, rank, "SendRecv", ends=True)
+
+    bench.runs(45, work)
+    for rank in (*range(3), *range(4, 8)):
+        bench.begins("tp0", tensor[0], rank)
+    for rank in range(16, 24):
+        bench.begins(f"pp{rank - 16}", pairs[rank - 16], rank, "SendRecv")  # … and host 2 reaches no gradients
+    for rank in (*range(8, 16), *range(24, 32)):
+        bench.begins(f"dp{rank - 8}", data[rank - 8], rank)
     bench.idle(150)
     assert named(bench.judges())[:2] == (Verdict.HANG, [3])
 

@@ -85,10 +85,11 @@ async def test_progress_is_reported_without_completions(tmp_path):
             ending: {key: cell for key, cell in made.cells(STREAMS, ending).items() if cell is not None}
             for ending in ("begun", "ended")
         }
-        both = [("123", "00ff00ff00ff00ff", "AllReduce", "3"), ("123", "a0a0a0a0a0a0a0a0", "Barrier", "3")]
+        first, second = ("123", "00ff00ff00ff00ff"), ("123", "a0a0a0a0a0a0a0a0")
+        streams = [(*first, "AllReduce", "3"), (*second, "Barrier", "3"), (*second, "Send", "3")]
         assert values == {
-            "begun": dict(zip(both, [43, 1], strict=True)),
-            "ended": dict(zip(both, [42, 0], strict=True)),
+            "begun": dict(zip(streams, [43, 1, 9], strict=True)),
+            "ended": dict(zip(streams, [42, 0, 8], strict=True)),
         }
         assert set(made.operations().values()) == {()}
 

@@ -109,11 +109,11 @@ async def test_totals_of_the_fixtures(bench):
     assert bench.operations() == {
         ("job", "0x1a2b3c4d5e6f70", "AllReduce", "1"): ((7, 1048576, 100),),
         ("job", "0x1a2b3c4d5e6f70", "AllGather", "1"): ((0, 4 * 2097152, 250, 1),),
+        ("job", "0x1a2b3c4d5e6f70", "AlltoAll", "1"): ((3, 4096, 9, 0),),
         ("job", "0xbeef", "ReduceScatter", "3"): ((12, 8000000, 400, 1), (13, 8000000, 410, 1)),
     }
     assert list(bench.cells(STREAMS, "stream_info").values()) == [
-        ("4", "2", "gpu-001", "", "1", "4711", "", "", ""),
-        ("4", "2", "gpu-001", "", "1", "4711", "", "", ""),
+        *[("4", "2", "gpu-001", "", "1", "4711", "", "", "")] * 3,
         ("8", "1", "gpu-001", "", "3", "88", "", "", ""),
     ]
     assert bench.failures() == set()
@@ -399,7 +399,7 @@ async def test_poll_budget_is_bounded_and_the_next_poll_continues(bench, monkeyp
     assert set(bench.cells(COLLECTIVES, "collectives_total").values()) == {count}
 
 
-async def test_meaning_of_simulated_job_finds_the_late_rank(bench):
+async def test_waits_of_a_simulated_job(bench):
     poller = Poller(bench.source, STEPS)
     await poller.poll()
     job = InspectorJob(bench.folder, "77", ranks=8, first_rank=8, n_ranks=16, n_nodes=2, seed=3)
@@ -420,7 +420,6 @@ async def test_meaning_of_simulated_job_finds_the_late_rank(bench):
         times = [by_rank[rank] for (kind, _), by_rank in written.items() if kind == "AllGather"]
         key = ("77", str(rank))
         assert found["collective_duration_seconds_total", *key, "AllGather"] == pytest.approx(sum(times) / 1e6)
-        assert found["straggler", *key] == int(rank == 11)
         wait = sum(by_rank[rank] - min(by_rank.values()) for by_rank in written.values())
         assert found["wait_seconds_total", *key] == pytest.approx(wait / 1e6)
     assert found["matched_collectives_total", "77"] == len(written)
@@ -435,7 +434,7 @@ async def test_meaning_of_simulated_job_finds_the_late_rank(bench):
         for key, value in zip(table.rows.keys, column.values, strict=True)
         if key[:2] == ("77", "11") and value is not None
     ]
-    assert 13 <= len(of_rank) <= 20, "a rank may cost 20 series"
+    assert 12 <= len(of_rank) <= 20, "a rank may cost 20 series"
 
 
 async def test_restarted_rank_with_the_same_label_has_another_epoch(bench):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from exporter.core.collectives import SYNCHRONISING, algorithm_bytes
+from exporter.core.collectives import JUDGED, algorithm_bytes
 from exporter.core.source import Failure
 from exporter.core.table import Schema, Table
 
@@ -171,7 +171,7 @@ class ProcessReport:
         totals.count += 1
         totals.microseconds += microseconds
         totals.size += size
-        if kind in SYNCHRONISING:
+        if kind in JUDGED:
             stream = self.streams.get((communicator, kind))
             if stream is None:
                 stream = self.streams[communicator, kind] = CollectiveStream(membership, [])

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls, HungError, Turns
-from exporter.core.collectives import COMMON, known_kind
+from exporter.core.collectives import COMMON, POINT_TO_POINT, known_kind
 from exporter.core.source import Failure
 from exporter.core.table import (
     Column,
@@ -180,7 +180,7 @@ class HookFeed:
             )
         for count in received.counts:
             group = received.groups[count.communicator]
-            if count.kind in COMMON:  # not its aliases: each alias has its own count
+            if count.kind in COMMON | POINT_TO_POINT:  # not its aliases: each alias has its own count
                 report.progress[group.id, count.kind] = CollectiveProgress(
                     memberships[count.communicator], count.begun, count.ended
                 )

@@ -1,0 +1,170 @@
+"""Laps: how late the ranks of a communicator were in one step, from the operations of the step.
+
+Where lateness is carried, a rank costs the step how late it is at its end. The others cannot be seen to wait longer
+than one operation lasts, since the next one is queued by then: lateness that grew from operation to operation then
+stays at a level, at which all others start together. It is continued at the rate at which it grew before. Elsewhere
+ranks leave each operation together, and the lateness of all operations adds up.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from exporter.meaning.training import steps as step_counts
+from exporter.meaning.training.records import Arrivals, Communicator, Job
+from exporter.meaning.training.saws import MAX_SERIES, TOGETHER, Saw
+from exporter.meaning.training.steps import Steps
+
+MAX_LAPS = 96
+"""Laps of a communicator that are stored, of …"""
+
+KEPT_SECONDS = 400.0
+"""… this many seconds."""
+
+WARM_UP = 4
+"""First steps of a communicator, which compile and allocate, and are not judged."""
+
+MIN_SHARE = 0.5
+"""Share of the operations of a step that must be known."""
+
+LEVEL = 0.85
+"""Share of the most lateness from which on a rank is at the level of all further operations."""
+
+
+class Lap(NamedTuple):
+    """A step of one communicator.
+
+    Attributes:
+        time: Time at which it was complete.
+        costs: Microseconds that the step took longer because of each late rank.
+        waited: Microseconds that the median rank waited for others.
+        carried: Whether lateness is carried from operation to operation.
+    """
+
+    time: float
+    costs: Mapping[str, float]
+    waited: float
+    carried: bool
+
+
+@dataclass(slots=True)
+class StreamLaps:
+    """Operations of one kind of a communicator that wait for their lap to be complete.
+
+    Attributes:
+        count: Operations of a lap.
+        operations: By sequence number.
+    """
+
+    count: int
+    operations: dict[int, Arrivals] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Laps:
+    """Laps of a job.
+
+    Attributes:
+        steps: What is known of its steps.
+        streams: Operations that wait, by communicator and kind.
+        done: Complete laps by communicator and kind, by number.
+    """
+
+    steps: Steps = field(default_factory=Steps)
+    streams: dict[tuple[str, str], StreamLaps] = field(default_factory=dict)
+    done: dict[tuple[str, str], dict[int, Lap]] = field(default_factory=dict)
+
+
+def fold(job: Job, laps: Laps, now: float) -> None:
+    """Fold the operations that were compared into laps."""
+    for name, communicator in job.communicators.items():
+        for kind, taken in communicator.arrivals.items():
+            if taken:
+                found = list(taken)
+                taken.clear()
+                step_counts.observe(job, laps.steps, name, kind, found)
+                _stream(laps, name, kind).operations.update((one.sequence, one) for one in found)
+    step_counts.update(job, laps.steps, now)
+    for stream in [stream for stream in laps.streams if stream[0] not in job.communicators]:
+        del laps.streams[stream]
+        laps.done.pop(stream, None)
+    carried = {name for name, kind in laps.streams if step_counts.group_of(job, name, kind) in laps.steps.saws}
+    for (name, kind), waiting in laps.streams.items():
+        if waiting.operations:
+            saw = laps.steps.saws.get(step_counts.group_of(job, name, kind))
+            if saw is None and name in carried:
+                waiting.operations.clear()  # its place in the step is unknown
+                laps.done.pop((name, kind), None)
+                continue
+            _fold_stream(laps, job.communicators[name], (name, kind), saw, now)
+
+
+def _stream(laps: Laps, name: str, kind: str) -> StreamLaps:
+    found = laps.streams.get((name, kind))
+    if found is None:
+        found = laps.streams[name, kind] = StreamLaps(0)
+    return found
+
+
+def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str], saw: Saw | None, now: float) -> None:
+    waiting, count = laps.streams[stream], laps.steps.counts.get(stream, 0)
+    operations = waiting.operations
+    if not count:
+        for number in list(operations)[: max(len(operations) - MAX_SERIES, 0)]:
+            del operations[number]
+        return
+    if waiting.count != count:
+        waiting.count = count
+        laps.done[stream] = {}
+    phase = 0 if saw is None else saw.phase
+    pending = min((number for kind, number in communicator.pending if kind == stream[1]), default=None)
+    until = communicator.highest.get(stream[1], -1) + 1 if pending is None else pending
+    done = laps.done.setdefault(stream, {})
+    by_lap: dict[int, list[int]] = {}
+    for number in operations:
+        by_lap.setdefault((number - phase) // count, []).append(number)
+    for lap in sorted(by_lap):
+        if (lap + 1) * count + phase > until:
+            continue
+        found = [operations.pop(number) for number in sorted(by_lap[lap])]
+        if lap < WARM_UP or len(found) < MIN_SHARE * count:
+            continue
+        costs = _carried(found, count) if saw is not None else _added(found, count)
+        most = max(costs.values(), default=0.0)
+        waited = most if saw is not None else sum(max(one.late.values(), default=0.0) for one in found)
+        done[lap] = Lap(now, costs, waited, saw is not None)
+    while len(done) > MAX_LAPS or (done and now - done[min(done)].time > KEPT_SECONDS):
+        del done[min(done)]
+
+
+def _added(operations: Sequence[Arrivals], count: int) -> dict[str, float]:
+    """Return the cost of ranks where ranks leave each operation together: their lateness in all of them."""
+    costs: dict[str, float] = {}
+    for one in operations:
+        weight = count / len(operations) / one.share
+        for rank, lateness in one.late.items():
+            costs[rank] = costs.get(rank, 0.0) + lateness * weight
+    return costs
+
+
+def _carried(operations: Sequence[Arrivals], count: int) -> dict[str, float]:
+    """Return the cost of ranks where lateness is carried: how late they are at the end of the step."""
+    most = max(one.others for one in operations)
+    first = operations[0].sequence
+    rows: dict[str, list[tuple[int, float, bool]]] = {}
+    for one in operations:
+        together = one.others <= TOGETHER * most
+        for rank, lateness in one.late.items():
+            rows.setdefault(rank, []).append((one.sequence - first + 1, lateness, together))
+    return {rank: _at_the_end(row, count) for rank, row in rows.items()}
+
+
+def _at_the_end(row: Sequence[tuple[int, float, bool]], count: int) -> float:
+    """Return how late a rank is at the end of a step, from its lateness by place in the step."""
+    most = max(lateness for _, lateness, _ in row)
+    start, begun, _ = row[0]
+    place, lateness = next((place, lateness) for place, lateness, _ in row if lateness >= LEVEL * most)
+    behind = [together for at, _, together in row if at > place]
+    if place == start or len(behind) < 2 or sum(behind) < len(behind) / 2:
+        return most
+    return lateness + (lateness - begun) / (place - start) * (count - place)

@@ -1,0 +1,186 @@
+"""Saws: patterns in the lateness of the operations of a communicator, which grows within a step and is reset.
+
+Where a pass computes on while its collectives run, a rank that is slow by a little is later with each operation, and
+the others wait once, at the end of the pass. Where each collective blocks the pass, all ranks leave it together, and
+lateness begins at zero again: there is no saw.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import log, sqrt
+from statistics import median
+from typing import NamedTuple
+
+MAX_SERIES = 1024
+"""Operations of one communicator in which a pattern is searched."""
+
+MIN_REPETITIONS = 3
+"""Times that a pattern must repeat."""
+
+MIN_CORRELATION = 0.25
+"""Correlation of the series with itself, shifted by its period, or …"""
+
+MIN_SIGMAS = 3.5
+"""… as many standard deviations of the correlation by chance, if that is more …"""
+
+MIN_CONTRAST = 0.3
+"""… and how much more that is than at a smaller shift."""
+
+SMALLEST = 0.45
+"""Correlation over the highest one from which on the smallest shift is the period: some steps hide theirs."""
+
+MAX_FALLS = 0.3
+"""Falls within a saw over its rises, except for the one at its end."""
+
+TOGETHER = 0.15
+"""Mean lateness of the others, over the most in a step, below which they start together: their operation was queued."""
+
+MIN_LEVEL = 0.5
+"""Lateness of the last rank, over the most in a step, while the others start together."""
+
+MIN_FULLNESS = 0.25
+"""Mean lateness over the most in a step: that of a ramp is a half, that of a single late operation is small."""
+
+MIN_LEVEL_SHARE = 0.2
+"""Share of a step's operations that the others start together, from which on lateness is at its level."""
+
+MAX_CHANGE = 1.5
+"""Change of the logarithm of lateness from one operation to the next that is more than a reset."""
+
+MIN_POWER = 1e-4
+"""Mean square of the changes below which there is no pattern."""
+
+FLOOR = 50.0
+"""Microseconds that are added to lateness before its logarithm is compared."""
+
+PASSED_ON = 0.5
+"""Correlation of lateness from one operation to the next from which on it is passed on."""
+
+
+class Saw(NamedTuple):
+    """A pattern in which lateness grows and is reset.
+
+    Attributes:
+        period: Operations of one step.
+        phase: Sequence number of the first operation of a step, modulo the period.
+    """
+
+    period: int
+    phase: int
+
+
+def is_passed_on(values: Mapping[int, tuple[float, float]]) -> bool:
+    """Return whether lateness passes from an operation to the next: then steps are longer than what was seen."""
+    row = [log(FLOOR + values[number][1]) for number in sorted(values)]
+    mean = sum(row) / len(row)
+    row = [one - mean for one in row]
+    power = sum(one * one for one in row) / len(row)
+    return power >= MIN_POWER and _correlation(row, 1, power) > PASSED_ON
+
+
+def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None) -> Saw | None:
+    """Return the saw in a series, or None.
+
+    The period is that of the other ranks' lateness, since the last one may be missing, or far too late to vary; or else
+    of its own.
+
+    Args:
+        values: Lateness of the last rank and mean lateness of the others, by sequence number.
+        known: The period that was found before: it is tried first.
+    """
+    last = max(values)
+    first = max(min(values), last - MAX_SERIES)
+    alone = _unqueued(values)
+    attempts = ((alone, 1), (values, 1), (values, 0)) if 2 * len(alone) > len(values) else ((values, 1), (values, 0))
+    for seen, which in attempts:
+        logarithms = {number: log(FLOOR + one[which]) for number, one in seen.items()}
+        changes = [_change(logarithms, number) for number in range(first, last)]
+        mean = sum(changes) / max(len(changes), 1)
+        row = [one - mean for one in changes]
+        power = sum(one * one for one in row) / max(len(row), 1)
+        if power < MIN_POWER:
+            continue
+        period = None if known is None else _near(row, known, power)
+        period = _period(row, power) if period is None else period
+        saw = None if period is None else _as_saw(values, period)
+        if saw is not None:
+            return saw
+    return None
+
+
+def _unqueued(values: Mapping[int, tuple[float, float]]) -> dict[int, tuple[float, float]]:
+    """Return the operations that the others did not start together: in some steps a late rank may hide the saw."""
+    most = sorted(others for _, others in values.values())[len(values) * 9 // 10]
+    usual = median(top for top, _ in values.values())
+    return {number: one for number, one in values.items() if one[1] > TOGETHER * most or one[0] < usual}
+
+
+def _change(values: Mapping[int, float], number: int) -> float:
+    """Return by how much the logarithm of the lateness grows to the next operation; 0 where one of both is missing.
+
+    How late ranks are varies from step to step more than within a step, which cancels.
+    """
+    if number not in values or number + 1 not in values:
+        return 0.0
+    return max(-MAX_CHANGE, min(values[number + 1] - values[number], MAX_CHANGE))
+
+
+def _correlation(row: Sequence[float], shift: int, power: float) -> float:
+    count = len(row) - shift
+    return sum(map(float.__mul__, row[:count], row[shift:])) / count / power
+
+
+def _near(row: Sequence[float], known: int, power: float) -> int | None:
+    """Return a known period, or the next to it that is better; None if it is found no more."""
+    if len(row) < known * MIN_REPETITIONS:
+        return None
+    found = {shift: _correlation(row, shift, power) for shift in (known - 1, known, known + 1) if shift > 1}
+    best = max(found, key=found.__getitem__)
+    return best if found[best] >= _least(row) else None
+
+
+def _least(row: Sequence[float]) -> float:
+    """Return the correlation that is not by chance."""
+    return max(MIN_CORRELATION, MIN_SIGMAS / sqrt(len(row)))
+
+
+def _period(row: Sequence[float], power: float) -> int | None:
+    """Return the smallest shift at which the series resembles itself, as a peak of the correlation."""
+    largest = len(row) // MIN_REPETITIONS
+    found = [1.0] + [_correlation(row, shift, power) for shift in range(1, largest + 2)]
+    best = max(found[2 : largest + 1], default=0.0)
+    lowest, least = found[1], _least(row)
+    for shift in range(2, largest + 1):
+        one = found[shift]
+        lowest = min(lowest, found[shift - 1])
+        is_peak = one >= found[shift - 1] and one >= found[shift + 1]
+        if is_peak and one >= least and one >= SMALLEST * best and one - lowest >= MIN_CONTRAST:
+            return shift
+    return None
+
+
+def _as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | None:
+    """Return the saw of a period, if the middle lateness over a step grows and is reset once, or reaches its level."""
+    places: list[list[tuple[float, float]]] = [[] for _ in range(period)]
+    for number, one in values.items():
+        places[number % period].append(one)
+    tops = [median(top for top, _ in found) if found else 0.0 for found in places]
+    others = [median(rest for _, rest in found) if found else 0.0 for found in places]
+    level = max(FLOOR, MIN_LEVEL * max(tops))
+    together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
+    changes = _changes(tops)
+    end = min(range(period), key=changes.__getitem__)
+    if sum(together) >= MIN_LEVEL_SHARE * period:
+        if changes[end] > -MIN_LEVEL * max(tops):  # at the level from the first operation on
+            rises = _changes(others)
+            end = max(range(period), key=rises.__getitem__)
+        return Saw(period, (end + 1) % period)
+    if sum(tops) < MIN_FULLNESS * max(tops) * period:
+        return None
+    within = [one for place, one in enumerate(changes) if place != end]
+    rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
+    return None if falling > MAX_FALLS * rising else Saw(period, (end + 1) % period)
+
+
+def _changes(profile: Sequence[float]) -> list[float]:
+    """Return the changes from each place of a step to the next, and from the last to the first."""
+    return [after - before for before, after in zip(profile, [*profile[1:], profile[0]], strict=True)]

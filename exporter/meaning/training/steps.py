@@ -1,0 +1,241 @@
+"""Steps of a job, from its operations alone: how many operations of each communicator make one step.
+
+Nothing in a record names its step. Two things show it. Communicators count in fixed proportions, so that the one with
+the fewest operations is the clock of the others: one operation is one step, unless it repeats a pattern itself. And
+lateness that is carried from one operation to the next grows within a step and is reset at its end, which repeats with
+each step: a saw.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.records import Arrivals, Job
+from exporter.meaning.training.saws import MAX_SERIES, MIN_REPETITIONS, Saw, find_saw, is_passed_on
+
+SNAPSHOT_SECONDS = 4.0
+"""Seconds between two snapshots of how far communicators are."""
+
+COUNTED_SECONDS = 60.0
+"""Seconds over which operations are counted, or those of COUNTED_STEPS steps if they take longer, up to …"""
+
+COUNTED_STEPS = 8
+
+MAX_COUNTED_SECONDS = 400.0
+"""… this long."""
+
+MIN_STEPS = 3
+"""Operations of the clock that must be counted."""
+
+MAX_FAILED = 4
+"""Searches that do not find a known pattern again before it is given up."""
+
+ENOUGH_SERIES = 48
+"""Operations of a clock without a pattern of which each is a step, if they are of at least …"""
+
+SEARCHED_SECONDS = 20.0
+"""… this many seconds, and lateness does not pass from one to the next; or else after …"""
+
+ENOUGH_SECONDS = 120.0
+"""… this many seconds; not needed where other communicators have …"""
+
+SAME_COUNT = 4
+"""… this many times as many operations: then the clock counts steps."""
+
+SAME_WORK = 1.05
+"""Operations of one communicator over those of another one with the same work, at most; more by …"""
+
+REPORT_STEPS = 1.2
+"""… this many steps by which reports differ."""
+
+SEARCH_SECONDS = 16.0
+"""Seconds between two searches for a pattern where none was found."""
+
+MAX_GROUPS = 32
+"""Groups of communicators whose pattern is searched."""
+
+StreamName = tuple[str, str]
+"""Communicator and kind."""
+
+Group = tuple[str, int, int]
+"""Kind, ranks and nodes: communicators that probably have the same part in the job."""
+
+
+@dataclass(slots=True)
+class Series:
+    """Lateness of all ranks but the last one in the operations of one communicator: that one may be missing, or slow.
+
+    Attributes:
+        name: The communicator.
+        values: Microseconds of the last rank, and of the mean of the others, by sequence number.
+        begun: Time of the first operation.
+        searched: Time of the last search for a pattern.
+        saw: The pattern that was found.
+        failed: Searches in a row that did not find it again.
+    """
+
+    name: str
+    values: dict[int, tuple[float, float]] = field(default_factory=dict)
+    begun: float | None = None
+    searched: float = float("-inf")
+    saw: Saw | None = None
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class Steps:
+    """What is known of the steps of a job.
+
+    Attributes:
+        snapshots: Time, and highest sequence number of each communicator and kind.
+        series: Lateness by group, of one communicator each.
+        seconds: Seconds of a step; None while unknown.
+        counts: Operations of one step, by communicator and kind.
+        saws: Patterns in which lateness is carried, by group.
+    """
+
+    snapshots: deque[tuple[float, dict[StreamName, int]]] = field(default_factory=deque)
+    series: dict[Group, Series] = field(default_factory=dict)
+    seconds: float | None = None
+    counts: dict[StreamName, int] = field(default_factory=dict)
+    saws: dict[Group, Saw] = field(default_factory=dict)
+
+
+def group_of(job: Job, name: str, kind: str) -> Group:
+    """Return the group of a communicator."""
+    communicator = job.communicators[name]
+    return kind, communicator.ranks, nodes_of(job, communicator)
+
+
+def observe(job: Job, steps: Steps, name: str, kind: str, operations: Sequence[Arrivals]) -> None:
+    """Add operations to the series of their group, if the communicator is the one that is observed."""
+    group = group_of(job, name, kind)
+    series = steps.series.get(group)
+    if series is None or series.name not in job.communicators:
+        if series is None and len(steps.series) >= MAX_GROUPS:
+            return
+        series = steps.series[group] = Series(name)
+    if series.name != name:
+        return
+    for one in operations:
+        series.values[one.sequence] = (next(iter(one.late.values()), 0.0), one.others)
+    while len(series.values) > MAX_SERIES:
+        del series.values[next(iter(series.values))]
+
+
+def update(job: Job, steps: Steps, now: float) -> None:
+    """Count the operations of a step again, if it is time to."""
+    if steps.snapshots and now - steps.snapshots[-1][0] < SNAPSHOT_SECONDS:
+        return
+    highest = {
+        (name, kind): number
+        for name, communicator in job.communicators.items()
+        for kind, number in communicator.highest.items()
+    }
+    steps.snapshots.append((now, highest))
+    groups: dict[Group, list[StreamName]] = {}
+    for stream in highest:
+        groups.setdefault(group_of(job, *stream), []).append(stream)
+    moved = _moved(steps, highest)
+    counted = {group: max(moved.get(stream, 0) for stream in streams) for group, streams in groups.items()}
+    counted = {group: count for group, count in counted.items() if count >= MIN_STEPS}
+    _search(steps, counted, now)
+    _conclude(steps, groups, counted, moved)
+
+
+def _moved(steps: Steps, highest: dict[StreamName, int]) -> dict[StreamName, int]:
+    """Return the operations of each stream since a snapshot long enough ago, and drop older ones."""
+    now = steps.snapshots[-1][0]
+    enough = COUNTED_SECONDS
+    if steps.seconds is not None:
+        enough = min(max(enough, COUNTED_STEPS * steps.seconds), MAX_COUNTED_SECONDS)
+    elif len(steps.snapshots) > 1:
+        enough = MAX_COUNTED_SECONDS
+    while len(steps.snapshots) > 2 and now - steps.snapshots[1][0] >= enough:
+        steps.snapshots.popleft()
+    before = steps.snapshots[0][1]
+    return {stream: number - before.get(stream, -1) for stream, number in highest.items()}
+
+
+def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
+    """Search for patterns in the series of groups, now and then."""
+    for series in steps.series.values():
+        series.begun = now if series.begun is None else series.begun
+    for group in [group for group in steps.series if group not in counted]:
+        series = steps.series[group]
+        if now - max(series.searched, series.begun or now) > MAX_COUNTED_SECONDS:
+            del steps.series[group]
+    for series in (steps.series[group] for group in counted if group in steps.series):
+        if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
+            series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
+            found = find_saw(series.values, series.saw.period if series.saw else None)
+            series.failed = 0 if found is not None else series.failed + 1
+            if found is not None or series.failed >= MAX_FAILED:
+                series.saw = found
+
+
+def _conclude(
+    steps: Steps, groups: dict[Group, list[StreamName]], counted: dict[Group, int], moved: dict[StreamName, int]
+) -> None:
+    """Derive seconds and operations of a step."""
+    steps.saws = {}
+    if not counted:
+        steps.seconds, steps.counts = None, {}
+        return
+    clock = min(counted, key=lambda group: (counted[group], group))
+    series = steps.series.get(clock)
+    saw = None if series is None else series.saw
+    period = 1 if saw is None else saw.period
+    span = steps.snapshots[-1][0] - steps.snapshots[0][0]
+    if counted[clock] < period * MIN_STEPS or span <= 0 or not _is_clock(counted, clock, series, steps):
+        steps.seconds, steps.counts = None, {}
+        return
+    number = counted[clock] / period
+    steps.seconds = span / number
+    counts: dict[StreamName, int] = {}
+    for group, streams in groups.items():
+        if group not in counted:
+            continue
+        here = steps.series.get(group)
+        found = None if here is None else here.saw
+        expected = counted[group] / number
+        if found is not None and (group == clock or abs(found.period - expected) <= max(1.0, expected / 8)):
+            steps.saws[group] = found
+        typical = _typical(streams, moved, number)
+        for stream in streams:
+            if group in steps.saws:
+                counts[stream] = steps.saws[group].period
+                continue
+            now = max(round(typical[stream] / number), 1)
+            before = steps.counts.get(stream, now)
+            counts[stream] = before if abs(now - before) <= max(1, before // 8) else now
+    steps.counts = counts
+
+
+def _typical(streams: Sequence[StreamName], moved: dict[StreamName, int], number: float) -> dict[StreamName, int]:
+    """Return the operations of each stream, or of the middle one of those that differ by no more than reports do.
+
+    Hosts report at different times: the counts of two streams with the same work differ by those of about a step.
+    """
+    ordered = sorted(streams, key=lambda stream: moved.get(stream, 0))
+    found: dict[StreamName, int] = {}
+    same: list[StreamName] = []
+    for stream in ordered:
+        if same and moved.get(stream, 0) > moved.get(same[0], 0) * (SAME_WORK + REPORT_STEPS / number):
+            found |= dict.fromkeys(same, moved.get(same[len(same) // 2], 0))
+            same = []
+        same.append(stream)
+    return found | dict.fromkeys(same, moved.get(same[len(same) // 2], 0))
+
+
+def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, steps: Steps) -> bool:
+    """Return whether one operation, or one period, of the clock is one step."""
+    if max(counted.values()) >= SAME_COUNT * counted[clock]:
+        return True
+    if series is None or series.saw is not None:
+        return series is not None or len(steps.series) >= MAX_GROUPS
+    lasted = steps.snapshots[-1][0] - (series.begun if series.begun is not None else steps.snapshots[-1][0])
+    if lasted >= ENOUGH_SECONDS:
+        return True
+    return lasted >= SEARCHED_SECONDS and len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values)

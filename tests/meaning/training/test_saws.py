@@ -1,0 +1,79 @@
+"""Patterns of lateness: what is found in series whose steps are known."""
+
+import random
+
+import pytest
+
+from exporter.meaning.training.saws import Saw, find_saw, is_passed_on
+
+
+def series(period, steps, place, *, first=0, seed=1):
+    """Return lateness of the last rank and of the others, by sequence number, from that at each place of a step."""
+    chance = random.Random(seed)
+    found = {}
+    for number in range(first, first + period * steps):
+        step, at = divmod(number, period)
+        top, others = place(step, at, chance)
+        found[number] = (top, others)
+    return found
+
+
+def ramp(step, at, chance):
+    """A pass that computes on: ranks drift apart until its end. How far varies from step to step."""
+    pace = random.Random(step).uniform(0.6, 1.4)
+    return 1000.0 * (at + 1) * pace + chance.uniform(0, 200), 150.0 * (at + 1) * pace + chance.uniform(0, 30)
+
+
+def blocked(step, at, chance):
+    """Collectives that block: lateness is that of one operation, and twice as much in the second half of a step."""
+    return 95.0 * (1 + (at >= 16)) * chance.uniform(0.8, 1.2), 9.0 * (1 + 2 * (at >= 16)) * chance.uniform(0.8, 1.2)
+
+
+@pytest.mark.parametrize("period", [2, 12, 24, 300])
+@pytest.mark.parametrize("first", [0, 7])
+def test_a_ramp_is_found_with_its_period_and_where_it_begins(period, first):
+    assert find_saw(series(period, max(40 // period, 3) + 1, ramp, first=first)) == Saw(period, 0)
+
+
+def test_steps_in_which_a_late_rank_hides_the_ramp_do_not_change_the_period():
+    def each_fifth(step, at, chance):
+        return (100_000.0, 0.0) if step % 5 == 0 else ramp(step, at, chance)
+
+    assert find_saw(series(12, 60, each_fifth)) == Saw(12, 0)
+
+
+def test_a_late_rank_at_its_level_while_all_others_start_together_is_a_saw():
+    def level(step, at, chance):
+        others = ramp(step, at, chance)[1]
+        return 50_000.0 * chance.uniform(0.95, 1.05), others if at < 3 else 0.0
+
+    assert find_saw(series(12, 40, level)).period == 12
+
+
+@pytest.mark.parametrize("late", [0.0, 50_000.0])
+def test_collectives_that_block_have_no_saw(late):
+    def one(step, at, chance):
+        top, others = blocked(step, at, chance)
+        return top + late, others
+
+    assert find_saw(series(32, 32, one)) is None
+
+
+def test_noise_has_no_saw():
+    def noise(step, at, chance):
+        return chance.uniform(0, 1e5), chance.uniform(0, 1e4)
+
+    assert [find_saw(series(1, 600, noise, seed=seed)) for seed in range(20)] == [None] * 20
+
+
+def test_a_single_late_operation_of_each_step_is_no_saw():
+    def first(step, at, chance):
+        return (577.0 if at == 0 else 20.0) * chance.uniform(0.9, 1.1), 5.0 * chance.uniform(0.9, 1.1)
+
+    assert find_saw(series(32, 32, first)) is None
+
+
+def test_lateness_is_passed_on_in_a_ramp_and_not_where_collectives_block():
+    assert is_passed_on(series(300, 1, ramp))
+    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, chance.uniform(0, 1e4))))
+    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, 0.0)))
