@@ -10,7 +10,7 @@ about that time, and every other rank waited for the difference of its own time 
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 
@@ -268,11 +268,14 @@ class Collectives:
             ticks.popleft()
         if not communicator.pending:
             return
-        members = sum(now - at <= SILENT_SECONDS for at in communicator.members.values())
+        active = [rank for rank, at in communicator.members.items() if now - at <= SILENT_SECONDS]
+        members = len(active)
+        passed = _passed(communicator, active)
         tick: Tick | None = None
         for key, pending in list(communicator.pending.items()):
             times = pending.times
-            if (len(times) < members or members < 2) and now - pending.since < PATIENCE_SECONDS:
+            is_complete = members > 1 and (len(times) >= members or key[1] < passed[key[0]])
+            if not is_complete and now - pending.since < PATIENCE_SECONDS:
                 continue  # others may still arrive
             del communicator.pending[key]
             self._end_wait(job, pending)
@@ -293,6 +296,17 @@ class Collectives:
                 taken.append(found)
         if tick is not None:
             ticks.append(tick)
+
+
+def _passed(communicator: Communicator, active: Sequence[str]) -> dict[str, int]:
+    """Return the lowest number that a rank reached, by kind: each rank reports in order, so that no lower ones follow.
+
+    Of a communicator whose other ranks have not reported yet, none is passed.
+    """
+    if len(communicator.members) < (communicator.expected or 2):
+        return dict.fromkeys(communicator.highest, -1)
+    reached = communicator.reached
+    return {kind: min(reached.get((kind, rank), -1) for rank in active) for kind in communicator.highest}
 
 
 def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Progress:

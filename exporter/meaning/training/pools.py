@@ -56,7 +56,8 @@ def pools(job: Job, laps: Laps, seconds: float, now: float) -> dict[PoolName, Po
     for name, by_kind in kinds.items():
         communicator = job.communicators[name]
         nodes = nodes_of(job, communicator)
-        counts = tuple(sorted((kind, laps.steps.counts.get((name, kind), 0), 0) for kind in by_kind))
+        kinds_of = [kind for kind in communicator.highest if (name, kind) in laps.steps.counts]
+        counts = tuple(sorted((kind, laps.steps.counts[name, kind], 0) for kind in kinds_of))
         pool = found.setdefault((communicator.ranks, nodes, counts), Pool(inside=nodes == 1))
         pool.communicators.append(name)
         pool.frequency = sum(count for _, count, _ in counts)
@@ -100,12 +101,15 @@ def _is_schedule(job: Job, name: PoolName, pool: Pool, others: Mapping[PoolName,
     That of all ranks shows who finishes the pipeline last, where there are finer ones between hosts, or stages; and so
     do groups between stages, as of tied embeddings, in which the same member is late everywhere.
     """
-    members = {rank for one in pool.communicators for rank in job.communicators[one].members}
-    for other_name, other in others.items():
-        if other is pool or (other.inside and not job.exchanges):
-            continue
-        covered = {rank for one in other.communicators for rank in job.communicators[one].members}
-        if len(pool.communicators) == 1 and other_name[0] < name[0] and covered >= members:
+    if len(pool.communicators) == 1:
+        finer = [
+            one
+            for other_name, other in others.items()
+            if other_name[0] < name[0] and (job.exchanges or not other.inside)
+            for one in other.communicators
+        ]
+        covered = {rank for one in finer for rank in job.communicators[one].members}
+        if covered >= job.communicators[pool.communicators[0]].members.keys():
             return True
     if name[0] == 2 and not pool.inside and len(pool.communicators) > 1 and len(others) > 1:
         return _same_place(job, pool)

@@ -207,9 +207,10 @@ def _conclude(
             if group in steps.saws:
                 counts[stream] = steps.saws[group].period
                 continue
-            now = max(round(typical[stream] / number), 1)
-            before = steps.counts.get(stream, now)
-            counts[stream] = before if abs(now - before) <= max(1, before // 8) else now
+            exact = typical[stream] / number
+            before = steps.counts.get(stream)
+            same = before is not None and abs(exact - before) <= 0.5 + exact * REPORT_STEPS / number
+            counts[stream] = before if before is not None and same else max(round(exact), 1)
     steps.counts = counts
 
 

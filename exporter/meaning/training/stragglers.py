@@ -10,6 +10,7 @@ others names it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from statistics import median
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.pools import Pool, PoolName, rank_order
 from exporter.meaning.training.records import Job
 
-WINDOWS = ((12.0, 6), (30.0, 10), (60.0, 24))
+WINDOWS = ((12.0, 4), (30.0, 10), (60.0, 24))
 """Seconds and least number of steps of evidence: short windows, to detect a new straggler soon, and a long one."""
 
 MIN_LAPS = 4
@@ -29,7 +30,7 @@ MIN_LATE_LAPS = 3
 MIN_LATE_SHARE = 0.12
 """… share of the steps of the longest window: fewer are checkpoints and stalls of loaders; …"""
 
-MIN_SHORT_LATE_SHARE = 0.84
+MIN_SHORT_LATE_SHARE = 0.8
 """… and of shorter ones, in which a cause that comes and goes weighs too much."""
 
 RECENT_PART = 3
@@ -40,6 +41,12 @@ MIN_MEMBER_SHARE = 0.7
 
 ALIKE = 0.4
 """… share of the latest one's lateness that it must have then."""
+
+MAX_CHANCE = 1e-3
+"""Probability with which any rank would be the last that often, if it were another one at random in each step."""
+
+MAX_CHANCE_STEADY = 1e-2
+"""The same, if it costs about the same in each step: what is last at random is late by a little or by much."""
 
 MIN_LOSS = 0.02
 """Share of the time that a suspect must cost."""
@@ -58,6 +65,9 @@ MAX_SUSPECTS_SHARE = 0.125
 
 EXPLAINED_SHARE = 0.5
 """Share of the highest loss in coarser pools that a suspect of a finer pool must cost to be its origin."""
+
+SAME_LOSS = 0.6
+"""Loss by a host of one stage over that by a late host of another one, from which on either may be the origin."""
 
 HOST_SHARE = 0.5
 """Loss by a host over that by ranks, from which on the host is named."""
@@ -82,6 +92,10 @@ class Suspect:
     last: int = 0
     decisive: int = 0
     inside: bool = False
+
+
+HostLaps = Mapping[int, tuple[float, Mapping[str, float]]]
+"""Time, and cost by host, by number of the step."""
 
 
 class Candidate(NamedTuple):
@@ -159,8 +173,25 @@ def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: tuple[f
         members = job.communicators[name].members
         hosts = frozenset(job.hosts.get(rank, "") for rank in members)
         parts.setdefault(hosts, set()).update(members)
-    found = [candidate(_by_host(job, pool, ranks), len(hosts), seconds, now, window) for hosts, ranks in parts.items()]
-    return max((one for one in found if one is not None), key=lambda one: one.loss, default=None)
+    laps = {hosts: _by_host(job, pool, ranks) for hosts, ranks in parts.items()}
+    found = [(candidate(laps[hosts], len(hosts), seconds, now, window), hosts) for hosts in parts]
+    most, of_part = max(found, key=lambda one: 0.0 if one[0] is None else one[0].loss, default=(None, frozenset()))
+    if most is None or job.exchanges:
+        return most
+    others = [laps[hosts] for hosts in parts if hosts != of_part]
+    return most._replace(names=most.names.union(*(_late_with(most, laps[of_part], other, now, window) for other in others)))
+
+
+def _late_with(one: Candidate, laps: HostLaps, others: HostLaps, now: float, window: tuple[float, int]) -> set[str]:
+    """Return the host of another stage that is late with late hosts: nothing shows for which stage the others wait."""
+    numbers = [number for number in _recent(laps, now, window) if _most(laps[number][1], one.names) and number in others]
+    totals: dict[str, float] = {}
+    for number in numbers:
+        for host, cost in others[number][1].items():
+            totals[host] = totals.get(host, 0.0) + cost
+    latest = max(totals, key=totals.__getitem__, default="")
+    same = SAME_LOSS * sum(_most(laps[number][1], one.names) for number in numbers)
+    return {latest} if totals and totals[latest] >= same else set()
 
 
 def _as_host(job: Job, late: Candidate | None) -> Candidate | None:
@@ -245,26 +276,49 @@ def candidate(
         return None
     gains = [_gain(laps[number][1], names) for number in recent]
     positive = sorted(one for one in gains if one > 0)
-    won, lost = sum(positive), -sum(one for one in gains if one < 0)
+    typical = _weighted_median(positive)
+    won = sum(positive)
+    lost = sum(min(-one, typical) for one in gains if one < 0)  # a pause of another rank is long, but one step only
     loss = won / 1e6 / len(recent) / seconds
     if loss < MIN_LOSS * (1 + MORE_LOSS * (len(names) - 1)) or won < MIN_WON_SHARE * (won + lost):
         return None
-    typical = _weighted_median(positive)
-    late = [number for number, gain in zip(recent, gains, strict=True) if gain >= typical / 3]
+    late = [number for number in recent if _most(laps[number][1], names) >= typical / 2]
     share = MIN_LATE_SHARE if window == WINDOWS[-1] else MIN_SHORT_LATE_SHARE
     is_over = not late or late[-1] < recent[-max(len(recent) // RECENT_PART, 1)]
     if is_over or len(late) < max(MIN_LATE_LAPS, share * len(recent)):
         return None
-    if not _are_alike([laps[one][1] for one in late], names) or not _is_theirs(laps, names, typical):
+    if not _are_alike([laps[one][1] for one in late], names) or _is_chance(gains, typical, len(names), members):
         return None
-    return Candidate(frozenset(names), min(loss, 1.0), len(late), len(recent))
+    return Candidate(names, min(loss, 1.0), len(late), len(recent)) if _is_theirs(laps, names, typical) else None
+
+
+def _is_chance(gains: Sequence[float], typical: float, names: int, members: int) -> bool:
+    """Return whether any names could be the last that often if each step had another one at random."""
+    last = sum(gain >= typical / 3 for gain in gains)
+    steps = last + sum(gain <= -typical / 3 for gain in gains)
+    share = min(names / members, 1.0)
+    probability = sum(comb(steps, one) * share**one * (1 - share) ** (steps - one) for one in range(last, steps + 1))
+    is_steady = last == len(gains) and min(gains) >= typical / 2
+    return members * probability > (MAX_CHANCE_STEADY if is_steady else MAX_CHANCE)
 
 
 def _is_theirs(laps: Mapping[int, tuple[float, Mapping[str, float]]], names: frozenset[str], typical: float) -> bool:
-    """Return whether most of the lost time of all stored steps is theirs, without that of small differences."""
-    gains = [_gain(costs, names) for _, costs in laps.values()]
-    theirs = sum(one for one in gains if one >= typical / 2)
-    others = -sum(one for one in gains if one <= -typical / 2)
+    """Return whether most of the lost time of all stored steps is theirs, of what is lost to the same names repeatedly.
+
+    A pause of another rank in one step is no evidence against them.
+    """
+    theirs = others = 0.0
+    lasts: list[tuple[int, str, float]] = []
+    for number in sorted(laps):
+        costs = laps[number][1]
+        gain = _gain(costs, names)
+        if gain >= typical / 2:
+            theirs += gain
+        elif gain <= -typical / 2:
+            lasts.append((number, max(costs, key=costs.__getitem__), -gain))
+    for before, one, after in zip([None, *lasts], lasts, [*lasts[1:], None], strict=False):
+        if any(other is not None and other[1] == one[1] and abs(other[0] - one[0]) <= 2 for other in (before, after)):
+            others += one[2]
     return theirs >= MIN_REMEMBERED_SHARE * (theirs + others)
 
 
@@ -307,9 +361,13 @@ def _are_alike(laps: Sequence[Mapping[str, float]], names: frozenset[str]) -> bo
 
 def _gain(costs: Mapping[str, float], names: frozenset[str]) -> float:
     """Return by how much a step would be shorter without the suspects; negative if others were the last."""
-    inside = max((cost for name, cost in costs.items() if name in names), default=0.0)
     outside = max((cost for name, cost in costs.items() if name not in names), default=0.0)
-    return inside - outside
+    return _most(costs, names) - outside
+
+
+def _most(costs: Mapping[str, float], names: frozenset[str]) -> float:
+    """Return the cost of the latest of the names."""
+    return max((cost for name, cost in costs.items() if name in names), default=0.0)
 
 
 def waited(found: Mapping[PoolName, Pool], seconds: float, now: float) -> float:

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SINCE = 21.0
 EVERY = 2.0
 OF_ALL = {"AllGather", "ReduceScatter"}
-SOON = 15.0
+SOON = 21.0
 """Seconds in which what begins must be named."""
 
 
