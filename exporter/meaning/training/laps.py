@@ -114,8 +114,9 @@ def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str]
             del operations[number]
         return
     if waiting.count != count:
+        kept = laps.done.get(stream, {}) if saw is None and waiting.count else {}
+        laps.done[stream] = _renumbered(kept, waiting.count, count)
         waiting.count = count
-        laps.done[stream] = {}
     phase = 0 if saw is None else saw.phase
     pending = min((number for kind, number in communicator.pending if kind == stream[1]), default=None)
     until = communicator.highest.get(stream[1], -1) + 1 if pending is None else pending
@@ -135,6 +136,18 @@ def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str]
         done[lap] = Lap(now, costs, waited, saw is not None)
     while len(done) > MAX_LAPS or (done and now - done[min(done)].time > KEPT_SECONDS):
         del done[min(done)]
+
+
+def _renumbered(done: Mapping[int, Lap], before: int, count: int) -> dict[int, Lap]:
+    """Return laps by the number of the steps in which most of their operations are, after their count changed."""
+    if not done or any(lap.carried for lap in done.values()) or not count / 2 <= before <= 2 * count:
+        return {}
+    return {
+        int((number + 0.5) * before / count): lap._replace(
+            costs={rank: cost * count / before for rank, cost in lap.costs.items()}, waited=lap.waited * count / before
+        )
+        for number, lap in done.items()
+    }
 
 
 def _added(operations: Sequence[Arrivals], count: int) -> dict[str, float]:

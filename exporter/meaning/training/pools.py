@@ -12,6 +12,7 @@ from statistics import median
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.laps import Lap, Laps
 from exporter.meaning.training.records import Communicator, Job
+from exporter.meaning.training.steps import is_live
 
 SAME_PLACE_SHARE = 0.75
 """Share of the communicators of a pool in which the same member is late where that is the schedule."""
@@ -50,7 +51,7 @@ def pools(job: Job, laps: Laps, seconds: float, now: float) -> dict[PoolName, Po
     """
     kinds: dict[str, dict[str, dict[int, Lap]]] = {}
     for (name, kind), done in laps.done.items():
-        if done and name in job.communicators:
+        if done and name in job.communicators and is_live(job, name, seconds):
             kinds.setdefault(name, {})[kind] = done
     found: dict[PoolName, Pool] = {}
     for name, by_kind in kinds.items():

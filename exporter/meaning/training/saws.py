@@ -38,7 +38,8 @@ MIN_LEVEL = 0.5
 """Lateness of the last rank, over the most in a step, while the others start together."""
 
 MIN_FULLNESS = 0.25
-"""Mean lateness over the most in a step: that of a ramp is a half, that of a single late operation is small."""
+"""Mean lateness of all operations of a step but the latest, over that of the latest: a half for a ramp, little for an
+operation that is late alone."""
 
 MIN_LEVEL_SHARE = 0.2
 """Share of a step's operations that the others start together, from which on lateness is at its level."""
@@ -167,6 +168,8 @@ def _as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | Non
     others = [median(rest for _, rest in found) if found else 0.0 for found in places]
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
+    if sum(tops) - max(tops) < MIN_FULLNESS * max(tops) * (period - 1):
+        return None
     changes = _changes(tops)
     end = min(range(period), key=changes.__getitem__)
     if sum(together) >= MIN_LEVEL_SHARE * period:
@@ -174,8 +177,6 @@ def _as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | Non
             rises = _changes(others)
             end = max(range(period), key=rises.__getitem__)
         return Saw(period, (end + 1) % period)
-    if sum(tops) < MIN_FULLNESS * max(tops) * period:
-        return None
     within = [one for place, one in enumerate(changes) if place != end]
     rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
     return None if falling > MAX_FALLS * rising else Saw(period, (end + 1) % period)

@@ -52,6 +52,12 @@ REPORT_STEPS = 1.2
 SEARCH_SECONDS = 16.0
 """Seconds between two searches for a pattern where none was found."""
 
+SILENT_SECONDS = 15.0
+"""Seconds without timings, while other communicators have some, after which one has no part in the job, or …"""
+
+SILENT_STEPS = 2.5
+"""… this many steps, if that is longer."""
+
 MAX_GROUPS = 32
 """Groups of communicators whose pattern is searched."""
 
@@ -108,11 +114,23 @@ def group_of(job: Job, name: str, kind: str) -> Group:
     return kind, communicator.ranks, nodes_of(job, communicator)
 
 
+def is_live(job: Job, name: str, seconds: float | None) -> bool:
+    """Return whether a communicator has a part in the job: after a restart others have the same parts.
+
+    Args:
+        job: The job.
+        name: The communicator.
+        seconds: Seconds of a step, if known.
+    """
+    silent = job.last_seen - job.communicators[name].last_seen
+    return silent <= max(SILENT_SECONDS, SILENT_STEPS * (seconds or 0.0))
+
+
 def observe(job: Job, steps: Steps, name: str, kind: str, operations: Sequence[Arrivals]) -> None:
     """Add operations to the series of their group, if the communicator is the one that is observed."""
     group = group_of(job, name, kind)
     series = steps.series.get(group)
-    if series is None or series.name not in job.communicators:
+    if series is None or series.name not in job.communicators or not is_live(job, series.name, steps.seconds):
         if series is None and len(steps.series) >= MAX_GROUPS:
             return
         series = steps.series[group] = Series(name)
@@ -131,6 +149,7 @@ def update(job: Job, steps: Steps, now: float) -> None:
     highest = {
         (name, kind): number
         for name, communicator in job.communicators.items()
+        if is_live(job, name, steps.seconds)
         for kind, number in communicator.highest.items()
     }
     steps.snapshots.append((now, highest))
@@ -152,6 +171,8 @@ def _moved(steps: Steps, highest: dict[StreamName, int]) -> dict[StreamName, int
         enough = min(max(enough, COUNTED_STEPS * steps.seconds), MAX_COUNTED_SECONDS)
     elif len(steps.snapshots) > 1:
         enough = MAX_COUNTED_SECONDS
+    while len(steps.snapshots) > 2 and highest and not steps.snapshots[0][1].keys() & highest.keys():
+        steps.snapshots.popleft()
     while len(steps.snapshots) > 2 and now - steps.snapshots[1][0] >= enough:
         steps.snapshots.popleft()
     before = steps.snapshots[0][1]

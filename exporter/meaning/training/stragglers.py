@@ -179,12 +179,16 @@ def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: tuple[f
     if most is None or job.exchanges:
         return most
     others = [laps[hosts] for hosts in parts if hosts != of_part]
-    return most._replace(names=most.names.union(*(_late_with(most, laps[of_part], other, now, window) for other in others)))
+    return most._replace(
+        names=most.names.union(*(_late_with(most, laps[of_part], other, now, window) for other in others))
+    )
 
 
 def _late_with(one: Candidate, laps: HostLaps, others: HostLaps, now: float, window: tuple[float, int]) -> set[str]:
     """Return the host of another stage that is late with late hosts: nothing shows for which stage the others wait."""
-    numbers = [number for number in _recent(laps, now, window) if _most(laps[number][1], one.names) and number in others]
+    numbers = [
+        number for number in _recent(laps, now, window) if _most(laps[number][1], one.names) and number in others
+    ]
     totals: dict[str, float] = {}
     for number in numbers:
         for host, cost in others[number][1].items():

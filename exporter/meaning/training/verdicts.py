@@ -9,7 +9,7 @@ two verdicts does not flap.
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from exporter.meaning.training import hangs, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
@@ -18,6 +18,7 @@ from exporter.meaning.training.hangs import OperationHistory
 from exporter.meaning.training.laps import Laps, fold
 from exporter.meaning.training.pools import pools
 from exporter.meaning.training.records import Job
+from exporter.meaning.training.steps import is_live
 from exporter.meaning.training.stragglers import Suspect
 
 MIN_MATCHED_SHARE = 0.9
@@ -109,6 +110,7 @@ class JobMemory:
         best: Highest bus bandwidth by kind, size, ranks and nodes.
         named: When ranks were last named as stragglers together, or would have been.
         suspected: The suspects of the last time, and how often in a row there were such.
+        live: Communicators that had a part in the job.
     """
 
     given: Judgement | None = None
@@ -120,10 +122,12 @@ class JobMemory:
     best: dict[tuple[str, int, int, int], BestBandwidth] = field(default_factory=dict)
     named: dict[frozenset[str], float] = field(default_factory=dict)
     suspected: tuple[frozenset[str], int] = (frozenset(), 0)
+    live: set[str] = field(default_factory=set)
 
 
 def judge(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:
     """Form the verdict on a job, and return the current one."""
+    _forget_previous_run(job, memory)
     fold(job, memory.laps, now)
     hangs.record(job, memory.operations)
     formed = _formed(job, memory, now, baseline)
@@ -140,6 +144,16 @@ def judge(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgem
     elif memory.formed[2] >= _needed(current.verdict, formed.verdict):
         memory.given, memory.since = formed, now
     return memory.given if memory.given is not None else formed
+
+
+def _forget_previous_run(job: Job, memory: JobMemory) -> None:
+    """After a restart, of which no communicator existed before, forget all but the best bandwidth."""
+    live = {name for name in job.communicators if is_live(job, name, memory.laps.steps.seconds)}
+    if memory.live and live and not memory.live & live:
+        fresh = JobMemory(best=memory.best)
+        for one in fields(JobMemory):
+            setattr(memory, one.name, getattr(fresh, one.name))
+    memory.live = live or memory.live
 
 
 def _same_ranks(one: Judgement, other: Judgement) -> bool:
