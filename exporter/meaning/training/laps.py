@@ -68,11 +68,15 @@ class Laps:
         steps: What is known of its steps.
         streams: Operations that wait, by communicator and kind.
         done: Complete laps by communicator and kind, by number.
+        added: Communicator, kind and number of laps that were completed since they were last added to pools.
+        revision: Number of times that complete laps were renumbered or dropped.
     """
 
     steps: Steps = field(default_factory=Steps)
     streams: dict[tuple[str, str], StreamLaps] = field(default_factory=dict)
     done: dict[tuple[str, str], dict[int, Lap]] = field(default_factory=dict)
+    added: list[tuple[str, str, int]] = field(default_factory=list)
+    revision: int = 0
 
 
 def fold(job: Job, laps: Laps, now: float) -> None:
@@ -94,7 +98,7 @@ def fold(job: Job, laps: Laps, now: float) -> None:
             saw = laps.steps.saws.get(step_counts.group_of(job, name, kind))
             if saw is None and name in carried:
                 waiting.operations.clear()  # its place in the step is unknown
-                laps.done.pop((name, kind), None)
+                laps.revision += laps.done.pop((name, kind), None) is not None
                 continue
             _fold_stream(laps, job.communicators[name], (name, kind), saw, now)
 
@@ -117,6 +121,7 @@ def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str]
         kept = laps.done.get(stream, {}) if saw is None and waiting.count else {}
         laps.done[stream] = _renumbered(kept, waiting.count, count)
         waiting.count = count
+        laps.revision += 1
     phase = 0 if saw is None else saw.phase
     pending = min((number for kind, number in communicator.pending if kind == stream[1]), default=None)
     until = communicator.highest.get(stream[1], -1) + 1 if pending is None else pending
@@ -134,6 +139,7 @@ def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str]
         most = max(costs.values(), default=0.0)
         waited = most if saw is not None else sum(max(one.late.values(), default=0.0) for one in found)
         done[lap] = Lap(now, costs, waited, saw is not None)
+        laps.added.append((*stream, lap))
     while len(done) > MAX_LAPS or (done and now - done[min(done)].time > KEPT_SECONDS):
         del done[min(done)]
 

@@ -5,20 +5,20 @@ parallelism. A pool is left out if it shows the schedule of the job only. A rank
 spent waiting for another stage of the pipeline.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
 from exporter.meaning.training.alignment import nodes_of
-from exporter.meaning.training.laps import Lap, Laps
+from exporter.meaning.training.laps import KEPT_SECONDS, MAX_LAPS, Laps
 from exporter.meaning.training.records import Communicator, Job
 from exporter.meaning.training.steps import is_live
 
 SAME_PLACE_SHARE = 0.75
 """Share of the communicators of a pool in which the same member is late where that is the schedule."""
 
-PoolName = tuple[int, int, tuple[tuple[str, int, int], ...]]
-"""Ranks, nodes, and kinds with their operations of a step and their size."""
+PoolName = tuple[int, int, tuple[tuple[str, int], ...]]
+"""Ranks, nodes, and kinds with their operations of a step."""
 
 
 @dataclass(slots=True)
@@ -40,30 +40,73 @@ class Pool:
     waited: dict[int, float] = field(default_factory=dict)
 
 
-def pools(job: Job, laps: Laps, seconds: float, now: float) -> dict[PoolName, Pool]:
-    """Return the pools of a job, without those that show its schedule only.
+@dataclass(slots=True)
+class Pools:
+    """Pools of a job, to which laps are added.
+
+    Attributes:
+        found: Pools by name.
+        names: Name of the pool of each communicator.
+        counts: Operations of a step by communicator and kind, from which the pools were made, and …
+        revision: … that of the laps.
+    """
+
+    found: dict[PoolName, Pool] = field(default_factory=dict)
+    names: dict[str, PoolName] = field(default_factory=dict)
+    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    revision: int = 0
+
+
+def update(job: Job, laps: Laps, known: Pools, seconds: float, now: float) -> dict[PoolName, Pool]:
+    """Add new laps, and return the pools of a job, without those that show its schedule only.
 
     Args:
         job: The job.
         laps: Its laps.
+        known: Pools of the last time.
         seconds: Seconds of a step.
         now: Current time.
     """
-    kinds: dict[str, dict[str, dict[int, Lap]]] = {}
-    for (name, kind), done in laps.done.items():
-        if done and name in job.communicators and is_live(job, name, seconds):
-            kinds.setdefault(name, {})[kind] = done
-    found: dict[PoolName, Pool] = {}
-    for name, by_kind in kinds.items():
-        communicator = job.communicators[name]
-        nodes = nodes_of(job, communicator)
-        kinds_of = [kind for kind in communicator.highest if (name, kind) in laps.steps.counts]
-        counts = tuple(sorted((kind, laps.steps.counts[name, kind], 0) for kind in kinds_of))
-        pool = found.setdefault((communicator.ranks, nodes, counts), Pool(inside=nodes == 1))
-        pool.communicators.append(name)
-        pool.frequency = sum(count for _, count, _ in counts)
-        _add(pool, by_kind, _waited_elsewhere(job, communicator, seconds, now))
-    return {name: pool for name, pool in found.items() if not _is_schedule(job, name, pool, found)}
+    counts = laps.steps.counts
+    live = {name for (name, _), done in laps.done.items() if done and name in job.communicators}
+    live = {name for name in live if is_live(job, name, seconds)}
+    if laps.revision != known.revision or counts != known.counts or live != known.names.keys():
+        known.revision, known.counts, known.found, known.names = laps.revision, counts, {}, {}
+        for name in sorted(live):
+            _join(job, known, name)
+        added = [(name, kind, number) for (name, kind), done in laps.done.items() for number in done]
+    else:
+        added = laps.added
+    elsewhere: dict[str, dict[str, float]] = {}
+    for name, kind, number in added:
+        if name in known.names:
+            if name not in elsewhere:
+                elsewhere[name] = _waited_elsewhere(job, job.communicators[name], seconds, now)
+            _add(
+                known.found[known.names[name]],
+                laps,
+                (name, kind, number),
+                job.communicators[name].highest,
+                elsewhere[name],
+            )
+    laps.added = []
+    for pool in known.found.values():
+        for number in [one for one, (time, _) in pool.laps.items() if now - time > KEPT_SECONDS]:
+            del pool.laps[number], pool.waited[number]
+        for number in sorted(pool.laps)[: max(len(pool.laps) - MAX_LAPS, 0)]:
+            del pool.laps[number], pool.waited[number]
+    return {name: pool for name, pool in known.found.items() if not _is_schedule(job, name, pool, known.found)}
+
+
+def _join(job: Job, known: Pools, name: str) -> None:
+    """Add a communicator to its pool."""
+    communicator = job.communicators[name]
+    nodes = nodes_of(job, communicator)
+    parts = [(kind, known.counts[name, kind]) for kind in sorted(communicator.highest) if (name, kind) in known.counts]
+    known.names[name] = communicator.ranks, nodes, tuple(parts)
+    pool = known.found.setdefault(known.names[name], Pool(inside=nodes == 1))
+    pool.communicators.append(name)
+    pool.frequency = sum(count for _, count in parts)
 
 
 def _waited_elsewhere(job: Job, communicator: Communicator, seconds: float, now: float) -> dict[str, float]:
@@ -78,22 +121,27 @@ def _waited_elsewhere(job: Job, communicator: Communicator, seconds: float, now:
     return {rank: (share - usual) * seconds * 1e6 for rank, share in shares.items() if share > usual}
 
 
-def _add(pool: Pool, by_kind: Mapping[str, Mapping[int, Lap]], elsewhere: Mapping[str, float]) -> None:
-    """Add the laps of one communicator: kinds add up unless lateness is carried from one to the next."""
-    waited: dict[int, float] = {}
-    for done in by_kind.values():
-        for number, lap in done.items():
-            so_far = waited.get(number, 0.0)
-            waited[number] = max(so_far, lap.waited) if lap.carried else so_far + lap.waited
-            time, costs = pool.laps.get(number, (0.0, {}))
-            for rank, lateness in lap.costs.items():
-                cost = lateness - elsewhere.get(rank, 0.0)
-                if cost > 0:
-                    before = costs.get(rank, 0.0)
-                    costs[rank] = max(before, cost) if lap.carried else before + cost
-            pool.laps[number] = (max(time, lap.time), costs)
-    for number, microseconds in waited.items():
-        pool.waited[number] = max(microseconds, pool.waited.get(number, 0.0))
+def _add(
+    pool: Pool, laps: Laps, place: tuple[str, str, int], kinds: Iterable[str], elsewhere: Mapping[str, float]
+) -> None:
+    """Add a lap of a communicator and kind: kinds add up unless lateness is carried from one to the next."""
+    name, kind, number = place
+    lap = laps.done[name, kind].get(number)
+    if lap is None:
+        return
+    time, costs = pool.laps.get(number, (0.0, {}))
+    for rank, lateness in lap.costs.items():
+        cost = lateness - elsewhere.get(rank, 0.0)
+        if cost > 0:
+            before = costs.get(rank, 0.0)
+            costs[rank] = max(before, cost) if lap.carried else before + cost
+    pool.laps[number] = (max(time, lap.time), costs)
+    waited = 0.0
+    for other in kinds:
+        known = laps.done.get((name, other), {}).get(number)
+        if known is not None:
+            waited = max(waited, known.waited) if known.carried else waited + known.waited
+    pool.waited[number] = max(waited, pool.waited.get(number, 0.0))
 
 
 def _is_schedule(job: Job, name: PoolName, pool: Pool, others: Mapping[PoolName, Pool]) -> bool:

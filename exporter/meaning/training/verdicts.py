@@ -11,12 +11,12 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from exporter.meaning.training import hangs, stragglers
+from exporter.meaning.training import hangs, pools, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
 from exporter.meaning.training.laps import Laps, fold
-from exporter.meaning.training.pools import pools
+from exporter.meaning.training.pools import Pools
 from exporter.meaning.training.records import Job
 from exporter.meaning.training.steps import is_live
 from exporter.meaning.training.stragglers import Suspect
@@ -107,6 +107,7 @@ class JobMemory:
         was_enough: Whether there was enough data at some time: a job that hangs reports nothing more.
         operations: When operations were settled, and how far communicators were.
         laps: Steps of the job.
+        pools: The same by the part that communicators have in the job.
         best: Highest bus bandwidth by kind, size, ranks and nodes.
         named: When ranks were last named as stragglers together, or would have been.
         suspected: The suspects of the last time, and how often in a row there were such.
@@ -119,6 +120,7 @@ class JobMemory:
     was_enough: bool = False
     operations: OperationHistory = field(default_factory=OperationHistory)
     laps: Laps = field(default_factory=Laps)
+    pools: Pools = field(default_factory=Pools)
     best: dict[tuple[str, int, int, int], BestBandwidth] = field(default_factory=dict)
     named: dict[frozenset[str], float] = field(default_factory=dict)
     suspected: tuple[frozenset[str], int] = (frozenset(), 0)
@@ -181,10 +183,10 @@ def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judg
         return Judgement(Verdict.HANG, stopped, hosts if len(hosts) == 1 else (), compared, matched, 1.0)
     shares = bandwidth_shares(job, memory.best, baseline, now)
     share = min(shares.values(), default=None)
+    found = {} if step is None else pools.update(job, memory.laps, memory.pools, step, now)
     settled = memory.operations.settled
     if not is_enough or step is None or settled is None or now - settled > max(RECENT_SECONDS, RECENT_STEPS * step):
         return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
-    found = pools(job, memory.laps, step, now)
     ranks, hosts = stragglers.suspects(job, found, step, now)
     if ranks and not _moves(memory, frozenset(one.rank for one in ranks), now):
         return Judgement(Verdict.STRAGGLER, ranks, hosts, compared, matched, ranks[0].loss, share)
