@@ -71,12 +71,12 @@ class DatagramOperation(msgspec.Struct, frozen=True, gc=False, array_like=True):
         kind: NCCL's name, unchanged; also Barrier and SendRecv (a batch of sends and receives).
         sequence: Sequence number per kind and communicator, from 0.
         message_bytes: Message size in bytes as NCCL counts it.
-        microseconds: Time from when this rank reached it, or the previous one of the communicator completed, until it
-            completed.
+        microseconds: Time from when this rank reached it until it completed; on a GPU, from the completion of the
+            previous one of the communicator, if that was later.
         began: Host time of the call, in microseconds of the monotonic clock.
         timing: `gpu` (CUDA events on the stream) or `host` (clock of the process).
-        queued: Microseconds for which it waited behind the previous one of the communicator, after this rank reached it.
-            Its whole time, from the arrival of this rank, is that and `microseconds`. None if unknown.
+        queued: Microseconds for which it waited behind the previous one of the communicator before that, from when this
+            rank reached it; None if unknown.
     """
 
     communicator: Index

@@ -24,9 +24,9 @@ _SETTLED_MASK = (1 << SETTLED_WINDOW) - 1
 class Timing(NamedTuple):
     """One operation on one rank.
 
-    Sequence number, size in bytes as nccl-tests counts it, duration, whether it was measured on the GPU (0: not), and how
-    long it waited behind the previous one of the communicator, after this rank reached it and before that duration. Times
-    are in microseconds; None if unknown.
+    Sequence number, size in bytes as nccl-tests counts it, duration, whether it was measured on the GPU (0: not), and
+    for how long it waited behind the previous one of the communicator, between the arrival of the rank and the
+    duration. Times are in microseconds; None if unknown.
     """
 
     sequence: int
