@@ -25,6 +25,7 @@ from exporter.meaning.training.verdicts import Judgement, Verdict
 from exporter.mqtt.dedup import Deduplicator
 from exporter.nccl.batch import Batch
 from exporter.nccl.batch_codec import decode, encode
+from exporter.simulator.training.queueing import Queueing
 from exporter.simulator.training.records import Record, decode_record
 from exporter.sources.nccl.streams import StreamTableBuilder
 
@@ -69,6 +70,7 @@ class Replay:
         self._counts: dict[tuple[str, str, int], tuple[int, int]] = {}
         self._next = COLLECTOR_INTERVAL
         self._streams = StreamTableBuilder()
+        self._queueing = Queueing()
         self.state: jobs.TrainingState | None = None
 
     def judgements(self, records: Iterable[Record], seconds: float | None = None) -> Iterator[Given]:
@@ -99,8 +101,8 @@ class Replay:
 
     def _publish(self, host: _Host, now: float) -> None:
         builder = StreamTableBuilder()
-        for record in host.arrived:
-            self._add(builder, record)
+        for record, queued in zip(host.arrived, self._queueing.queued(host.arrived), strict=True):
+            self._add(builder, record, queued)
         host.arrived.clear()
         for batch in batches(builder.table(now), host.name):
             number = host.ticks.get(batch.job, 0)
@@ -109,7 +111,7 @@ class Replay:
             for part in parts:
                 self._receive(part)
 
-    def _add(self, builder: StreamTableBuilder, record: Record) -> None:
+    def _add(self, builder: StreamTableBuilder, record: Record, queued: float | None) -> None:
         kind = known_kind(record.kind)
         if kind not in JUDGED:
             return
@@ -121,7 +123,7 @@ class Replay:
         else:
             begun, ended = max(begun, record.sequence + 1), max(ended, record.sequence + 1)
             size = algorithm_bytes(kind, record.bytes, record.ranks)
-            operations.append((record.sequence, size, record.microseconds, True))
+            operations.append((record.sequence, size, record.microseconds, True, queued))
         self._counts[record.communicator, kind, record.rank] = begun, ended
         builder.add(
             (record.job, record.communicator, kind, str(record.rank)),

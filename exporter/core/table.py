@@ -10,7 +10,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 LabelValues: TypeAlias = tuple[str, ...]
 
@@ -38,9 +38,9 @@ class HistogramValue:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Several readings of one row within one poll interval, each a time followed by the values read at that time."""
+    """Several readings of one row within one poll interval: numbers, or None where one is unknown, see the column."""
 
-    taken: tuple[tuple[float, ...], ...]
+    taken: tuple[tuple[Any, ...], ...]
 
 
 Value: TypeAlias = int | float | LabelValues | HistogramValue | Samples

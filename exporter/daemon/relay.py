@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from exporter.core.supervision import Supervisor
 from exporter.core.table import Samples, Table
 from exporter.meaning.ports.states import PortState
-from exporter.meaning.training.jobs import TIMING_COLUMNS, progress
+from exporter.meaning.training.jobs import TIMING_COLUMNS, progress, timings
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.states import make_state, port_with_job
 from exporter.nccl.batch import (
@@ -186,8 +186,14 @@ def batches(table: Table, host: str) -> list[Batch]:
             ports,
         )
         operations = [
-            Operation(int(one[0]), int(one[1]), one[2], bool(one[3]) if len(one) > 3 else None)
-            for one in sorted(samples.taken)
+            Operation(
+                int(one.sequence),
+                int(one.size),
+                one.microseconds,
+                None if one.timed is None else bool(one.timed),
+                one.queued,
+            )
+            for one in sorted(timings(samples))
         ]
         streams, progress_rows = found.setdefault(job, ([], []))
         if operations:

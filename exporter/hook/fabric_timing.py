@@ -368,14 +368,14 @@ class _Hook:
 
     def record_gpu(self, timing: _Timing) -> None:
         """Record the time of a collective: from when it was reached, or the previous one ended, until it ended."""
-        milliseconds = timing.start.elapsed_time(timing.end)
+        milliseconds = whole = timing.start.elapsed_time(timing.end)
         pool = self.pool[timing.device]
         pool.append(timing.start)
         if timing.previous is not None:
             since = timing.previous.elapsed_time(timing.end)
             milliseconds = min(milliseconds, since) if since > 0 else milliseconds
             pool.append(timing.previous)
-        self.record(timing, int(milliseconds * 1000 + 0.5), "gpu")
+        self.record(timing, int(milliseconds * 1000 + 0.5), "gpu", int((whole - milliseconds) * 1000 + 0.5))
 
     def recorded(self, device: int) -> Any:
         """Return an event that is recorded on the current stream."""
@@ -398,12 +398,17 @@ class _Hook:
             domain, place = getattr(one, "pci_domain_id", 0), getattr(one, "pci_device_id", 0)
             self.gpu["pci"] = f"{domain:04x}:{one.pci_bus_id:02x}:{place:02x}.0"
 
-    def record(self, one: _Timing, microseconds: int, source: str) -> None:
-        """Add a record to the ring buffer, and start or wake the sender thread."""
+    def record(self, one: _Timing, microseconds: int, source: str, queued: int = 0) -> None:
+        """Add a record to the ring buffer, and start or wake the sender thread.
+
+        `queued` is how long it waited behind the previous one, before `microseconds`: nothing on the host, where
+        libraries such as gloo run several at a time, and the time is that since the call.
+        """
         ring = self.ring
         self.dropped += len(ring) >= RING
         one.count[1] += 1
-        ring.append((one.group, one.kind, one.number, one.size, max(1, microseconds), one.began // 1000, source))
+        began = one.began // 1000
+        ring.append((one.group, one.kind, one.number, one.size, max(1, microseconds), began, source, queued))
         if self.thread is None:
             self.start()
         elif len(ring) == BATCH:

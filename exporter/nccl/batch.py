@@ -60,14 +60,17 @@ class Operation(NamedTuple):
     Attributes:
         sequence: Sequence number in the stream.
         size: Bytes as nccl-tests counts them.
-        microseconds: Execution time on this rank.
+        microseconds: Execution time on this rank, without `queued`.
         timed: Whether the time was measured on the GPU; None if unknown.
+        queued: Microseconds for which it waited behind the previous collective of the communicator, after this rank
+            reached it; None if unknown.
     """
 
     sequence: int
     size: int
     microseconds: float
     timed: bool | None
+    queued: float | None = None
 
 
 class Progress(NamedTuple):

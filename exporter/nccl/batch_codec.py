@@ -5,6 +5,10 @@ differences (none where all are 1), sizes as indices into a table (none where th
 microsecond. An operation thus takes about five bytes instead of the hundreds of an Inspector line, and decoding creates
 few objects. MessagePack rather than JSON: the same columns of numbers take a third fewer bytes.
 
+How long operations were queued, where that is known, is another stream beside their own: its kind has the ending
+`_queued`, and its times are that. Rows have a fixed length, so that they cannot get another column, and readers that do
+not know a kind ignore its streams.
+
 Publishers are untrusted: decoding is bounded and strict, and rejects input with `FormatError` only.
 """
 
@@ -39,6 +43,9 @@ from exporter.nccl.decoding import (
 
 TENTHS = 10
 """Resolution of times: parts of a microsecond."""
+
+_QUEUED = "_queued"
+"""End of the kind of a stream whose times are how long the operations of the stream without it were queued."""
 
 _TIMED = (False, True, None)
 """Values of the column `timed`, by number."""
@@ -145,8 +152,9 @@ def encode(batch: Batch) -> list[bytes]:
 def _encode_part(batch: Batch, found: list[bytes]) -> None:
     """Append the encoded batch to `found`, or its halves where it exceeds MAX_BATCH."""
     try:
-        data = _encoder.encode(_wire(replace(batch, tick=batch.tick + len(found))))
-        if len(data) <= MAX_BATCH:
+        wire = _wire(replace(batch, tick=batch.tick + len(found)))
+        data = _encoder.encode(wire)
+        if len(data) <= MAX_BATCH and len(wire.streams) <= MAX_STREAMS and _length(wire) <= MAX_OPERATIONS:
             _decode_wire(data)  # a batch that collectors would reject is an error of the sender
             found.append(data)
             return
@@ -207,7 +215,12 @@ def _wire(batch: Batch) -> _Wire:
             stream.rank,
         )
 
-    streams = [_columns(*table_indices(stream), operations) for stream, operations in batch.streams]
+    streams = []
+    for stream, operations in batch.streams:
+        streams.append(_columns(*table_indices(stream), operations))
+        queued = [Operation(one.sequence, 0, one.queued, None) for one in operations if one.queued is not None]
+        if queued:
+            streams.append(_columns(*table_indices(replace(stream, kind=stream.kind + _QUEUED)), queued))
     progress = [_Progress(*table_indices(one.stream), one.begun, one.ended) for one in batch.progress]
     return _Wire(
         batch.version,
@@ -226,7 +239,7 @@ def _wire(batch: Batch) -> _Wire:
 
 
 def _columns(communicator: int, process: int, kind: int, rank: int, operations: Sequence[Operation]) -> _Columns:
-    numbers, sizes, times, timed = (list(column) for column in zip(*operations, strict=True))
+    numbers, sizes, times, timed, _ = (list(column) for column in zip(*operations, strict=True))
     steps = [after - before for before, after in pairwise(numbers)]
     indices = {size: index for index, size in enumerate(dict.fromkeys(sizes))}
     timings = [_TIMED.index(one) for one in timed]
@@ -283,8 +296,12 @@ def decode_parts(data: bytes, operations: int) -> Iterator[Batch]:
 def _parts(head: Batch, wire: _Wire, limit: int) -> Iterator[Batch]:
     part: list[tuple[Stream, Sequence[Operation]]] = []
     room, progress = limit, head.progress
+    queued = {_key(wire, one): one for one in wire.streams if wire.kinds[one.kind].endswith(_QUEUED)}
     for columns in wire.streams:
-        stream, operations = _stream(wire, columns), _operations(columns)
+        if wire.kinds[columns.kind].endswith(_QUEUED):
+            continue
+        waits = queued.pop(_key(wire, columns, _QUEUED), None)  # once: many streams must not each expand a long one
+        stream, operations = _stream(wire, columns), _operations(columns, waits)
         while taken := list(islice(operations, room)):
             part.append((stream, taken))
             room -= len(taken)
@@ -302,7 +319,7 @@ def _decode_wire(data: bytes) -> _Wire:
         FormatError: It cannot be used.
     """
     wire = decode_versioned(_decoder, _version_decoder.decode, data, MAX_BATCH, VERSION)
-    if sum(len(columns.tenths) for columns in wire.streams) > MAX_OPERATIONS:
+    if _length(wire) > MAX_OPERATIONS:
         raise FormatError("too_large", f"more than {MAX_OPERATIONS} operations")
     for columns in wire.streams:
         _check_indices(wire, columns)
@@ -310,6 +327,11 @@ def _decode_wire(data: bytes) -> _Wire:
     for progress in wire.progress:
         _check_indices(wire, progress)
     return wire
+
+
+def _length(wire: _Wire) -> int:
+    """Return the sum of the lengths of all streams."""
+    return sum(len(columns.tenths) for columns in wire.streams)
 
 
 def _check_indices(wire: _Wire, one: _Columns | _Progress) -> None:
@@ -368,11 +390,26 @@ def _stream(wire: _Wire, one: _Columns | _Progress) -> Stream:
     )
 
 
-def _operations(columns: _Columns) -> Iterator[Operation]:
+def _key(wire: _Wire, columns: _Columns, ending: str = "") -> tuple[int, int, int, str]:
+    """Return what identifies a stream in a batch, with an ending of its kind."""
+    return columns.communicator, columns.process, columns.rank, wire.kinds[columns.kind] + ending
+
+
+def _operations(columns: _Columns, queued: _Columns | None) -> Iterator[Operation]:
     count = len(columns.tenths)
-    first, steps, sizes, timed = columns.first, columns.steps, columns.sizes, columns.timed
-    numbers = accumulate(chain((first,), steps)) if steps else range(first, first + count)
+    sizes, timed = columns.sizes, columns.timed
     size = map(sizes.__getitem__, columns.size_indices) if columns.size_indices else repeat(sizes[0], count)
     known = map(_TIMED.__getitem__, timed) if len(timed) == count else repeat(_TIMED[timed[0]], count)
-    times = (tenths / TENTHS for tenths in columns.tenths)
-    return map(_operation, zip(numbers, size, times, known, strict=True))
+    waits: Iterable[float | None] = repeat(None, count)
+    if queued is not None:
+        waits = map(dict(zip(_numbers(queued), _times(queued), strict=True)).get, _numbers(columns))
+    return map(_operation, zip(_numbers(columns), size, _times(columns), known, waits, strict=True))
+
+
+def _numbers(columns: _Columns) -> Iterable[int]:
+    first, steps = columns.first, columns.steps
+    return accumulate(chain((first,), steps)) if steps else range(first, first + len(columns.tenths))
+
+
+def _times(columns: _Columns) -> Iterator[float]:
+    return (tenths / TENTHS for tenths in columns.tenths)

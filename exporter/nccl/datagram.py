@@ -1,8 +1,8 @@
 """Datagrams of `fabric_timing.py`: what a process of a training job reports about its collectives.
 
 One datagram is a JSON object of at most MAX_DATAGRAM bytes. Start times are microseconds of the host's monotonic clock;
-`clock` contains both clocks at the time of sending, so a step of the wall clock has no effect. Unknown keys are ignored
-for forward compatibility; a VERSION above ours means an incompatible change.
+`clock` contains both clocks at the time of sending, so a step of the wall clock has no effect. Unknown keys and further
+elements of rows are ignored: what is added leaves VERSION as it is, and one above ours means an incompatible change.
 
 Message sizes follow NCCL and Inspector: the bytes that one rank passes in; for ReduceScatter the bytes that one rank
 receives.
@@ -16,6 +16,7 @@ from exporter.nccl.decoding import (
     MAX_RANKS,
     Count,
     MessageBytes,
+    Microseconds,
     PositiveMicroseconds,
     Rank,
     Ranks,
@@ -70,10 +71,12 @@ class DatagramOperation(msgspec.Struct, frozen=True, gc=False, array_like=True):
         kind: NCCL's name, unchanged; also Barrier and SendRecv (a batch of sends and receives).
         sequence: Sequence number per kind and communicator, from 0.
         message_bytes: Message size in bytes as NCCL counts it.
-        microseconds: Time from when this rank reached it, or the previous one of the communicator completed, until it
-            completed.
+        microseconds: Time from when this rank reached it until it completed; on a GPU, from the completion of the
+            previous one of the communicator, if that was later.
         began: Host time of the call, in microseconds of the monotonic clock.
         timing: `gpu` (CUDA events on the stream) or `host` (clock of the process).
+        queued: Microseconds for which it waited behind the previous one of the communicator before that, from when this
+            rank reached it; None if unknown.
     """
 
     communicator: Index
@@ -83,6 +86,7 @@ class DatagramOperation(msgspec.Struct, frozen=True, gc=False, array_like=True):
     microseconds: PositiveMicroseconds
     began: Count
     timing: Literal["gpu", "host"]
+    queued: Microseconds | None = None
 
 
 class DatagramProgress(msgspec.Struct, frozen=True, gc=False, array_like=True):

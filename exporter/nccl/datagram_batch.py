@@ -45,7 +45,7 @@ def batch_of(received: Datagram, job: str) -> Batch:
             size = algorithm_bytes(kind, one.message_bytes, key.ranks)
             timed = True if one.timing == "gpu" else None
             found.setdefault(key, {}).setdefault(
-                one.sequence, Operation(one.sequence, size, float(one.microseconds), timed)
+                one.sequence, Operation(one.sequence, size, float(one.microseconds), timed, one.queued)
             )
     streams: Sequence[tuple[Stream, Sequence[Operation]]] = [
         (key, [operations[number] for number in sorted(operations)]) for key, operations in found.items()

@@ -100,13 +100,13 @@ def test_decoding_of_a_known_message():
         1748030377.5,
     )
     assert key == stream()
-    assert found == [(5, 8, 1.0, False), (7, 16, 2.5, True), (8, 8, 3.0, None)]
+    assert found == [Operation(5, 8, 1.0, False), Operation(7, 16, 2.5, True), Operation(8, 8, 3.0, None)]
     assert found[0].microseconds == 1.0
 
 
 def test_omitted_columns_stand_for_constant_values():
     read = decode(one_stream(steps=[], sizes=[64], size_indices=[], timed=[1]))
-    assert read.streams[0][1] == [(5, 64, 1.0, True), (6, 64, 2.5, True), (7, 64, 3.0, True)]
+    assert read.streams[0][1] == [Operation(number, 64, time, True) for number, time in ((5, 1.0), (6, 2.5), (7, 3.0))]
 
 
 @given(
@@ -116,6 +116,7 @@ def test_omitted_columns_stand_for_constant_values():
             st.integers(0, 2**50),
             st.integers(0, 864_000_000_000).map(lambda tenths: tenths / 10),
             st.sampled_from([True, False, None]),
+            st.none() | st.just(0.0) | st.integers(0, 864_000_000_000).map(lambda tenths: tenths / 10),
         ),
         min_size=1,
         max_size=40,
@@ -147,7 +148,7 @@ def test_streams_that_share_table_rows_are_kept_separate():
 def test_duplicate_operations_and_empty_streams_are_dropped():
     twice = [Operation(4, 8, 2.0, None), Operation(3, 8, 1.0, None), Operation(4, 8, 9.0, None)]
     (data,) = encode(batch((stream(), twice), (stream(kind="Reduce"), [])))
-    assert decode(data).streams == [(stream(), [(3, 8, 1.0, None), (4, 8, 2.0, None)])]
+    assert decode(data).streams == [(stream(), [twice[1], twice[0]])]
     assert encode(batch((stream(), []))) == []
 
 
@@ -203,6 +204,89 @@ def test_oversized_batch_is_split_into_consecutive_ticks():
         for key, found in one.streams:
             together.setdefault(key, []).extend(found)
     assert together == dict(given_ones)
+
+
+# --- how long operations were queued
+
+WITH_QUEUED = ["AllReduce", "AllReduce_queued"]
+
+
+def queued_column(**other):
+    """Return an encoded batch of three operations, of which the first and the last have a time in the queue."""
+    values = {
+        "communicator": 0,
+        "process": 0,
+        "kind": 1,
+        "rank": 2,
+        "first": 5,
+        "steps": [3],
+        "sizes": [0],
+        "size_indices": [],
+        "tenths": [0, 12_005],
+        "timed": [2],
+    }
+    own = [0, 0, 0, 2, 5, [2, 1], [8], [], [10, 25, 30], [1]]
+    return wire(kinds=WITH_QUEUED, streams=[list({**values, **other}.values()), own])
+
+
+def test_times_in_the_queue_are_those_of_the_stream_whose_kind_has_the_ending():
+    ((key, found),) = decode(queued_column()).streams
+    assert key == stream()
+    assert [(one.sequence, one.queued) for one in found] == [(5, 0.0), (7, None), (8, 1200.5)]
+
+
+@pytest.mark.parametrize("of_another", [{"rank": 3}, {"kind": 2}, {"communicator": 1}, {"process": 1}])
+def test_times_in_the_queue_of_another_stream_are_not_those_of_this_one(of_another):
+    tables = {
+        "communicators": [["0x7f8c496ae9f661", 8, 1], ["c2", 8, 1]],
+        "processes": [[1639453, 10, "", ""], [7, 11, "", ""]],
+        "kinds": [*WITH_QUEUED, "AllGather_queued"],
+    }
+    place = dict(zip(("communicator", "process", "kind", "rank"), (0, 0, 1, 2), strict=True)) | of_another
+    streams = [[*place.values(), 5, [], [0], [], [7], [2]], [0, 0, 0, 2, 5, [], [8], [], [10], [1]]]
+    ((_, found),) = decode(wire(**tables, streams=streams)).streams
+    assert found == [Operation(5, 8, 1.0, True)]
+
+
+@pytest.mark.parametrize("tenths", [-1, 864_000_000_001, 1.5, "3", None])
+def test_times_in_the_queue_are_validated(tenths):
+    with pytest.raises(FormatError) as raised:
+        decode(queued_column(tenths=[0, tenths]))
+    assert raised.value.reason == "invalid"
+
+
+@pytest.mark.parametrize("queued", [-1.0, float("nan"), float("inf"), 86_400_000_001.0])
+def test_encoder_rejects_impossible_times_in_the_queue(queued):
+    with pytest.raises(FormatError) as raised:
+        encode(batch((stream(), [Operation(0, 8, 1.0, True, queued)])))
+    assert raised.value.reason == "invalid"
+
+
+def test_times_in_the_queue_count_as_operations_of_the_message():
+    """They take as much room: a batch that would exceed the limits of readers with them is split."""
+    many = [Operation(number, 8, 5.0, True, 0.0) for number in range(MAX_OPERATIONS)]
+    parts = encode(batch((stream(), many), tick=4))
+    read = [decode(part) for part in parts]
+    assert [one.tick for one in read] == [4, 5]
+    assert [one for part in read for _, found in part.streams for one in found] == many
+    short = [(stream(communicator=f"{place:x}"), [Operation(0, 8, 5.0, True, 1.5)]) for place in range(MAX_STREAMS)]
+    read = [decode(part) for part in encode(batch(*short))]
+    assert [one for part in read for one in part.streams] == short
+
+
+def test_times_in_the_queue_that_are_mostly_nothing_take_a_byte():
+    def size(queued):
+        (data,) = encode(batch((stream(), [one._replace(queued=queued) for one in operations(1000)])))
+        return len(data)
+
+    assert 0 < size(0.0) - size(None) < 1100
+
+
+def test_many_streams_that_refer_to_one_column_expand_it_once():
+    own = [0, 0, 0, 2, 5, [], [8], [], [10], [1]]
+    column = [0, 0, 1, 2, 5, [], [0], [], [7] * 50_000, [2]]
+    read = decode(wire(kinds=WITH_QUEUED, streams=[column] + [own] * 3)).streams
+    assert [found[0].queued for _, found in read] == [0.7, None, None]
 
 
 # --- what the encoder rejects

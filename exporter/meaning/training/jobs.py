@@ -200,7 +200,12 @@ def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[Timing], tuple[int
         if isinstance(samples, Samples) and isinstance(about, tuple):
             ranks, nodes, host, expected, *_, ports = about
             stream = Stream(job, communicator, kind, rank, int(ranks), int(nodes or 0), host, int(expected or 0), ports)
-            yield stream, [Timing(int(one[0]), *one[1:]) for one in samples.taken], reached
+            yield stream, timings(samples), reached
+
+
+def timings(samples: Samples) -> list[Timing]:
+    """Return the operations of a row; what is unknown may be left out at the end of each."""
+    return [Timing(int(one[0]), *one[1:]) for one in samples.taken]
 
 
 def progress(table: Table) -> Iterable[tuple[int, int] | None]:

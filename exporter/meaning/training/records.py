@@ -24,13 +24,16 @@ _SETTLED_MASK = (1 << SETTLED_WINDOW) - 1
 class Timing(NamedTuple):
     """One operation on one rank.
 
-    Sequence number, size in bytes as nccl-tests counts it, duration, and whether it was measured on the GPU (0: not).
+    Sequence number, size in bytes as nccl-tests counts it, duration, whether it was measured on the GPU (0: not), and
+    for how long it waited behind the previous one of the communicator, between the arrival of the rank and the
+    duration. Times are in microseconds; None if unknown.
     """
 
     sequence: int
     size: float
     microseconds: float
     timed: float | None = None
+    queued: float | None = None
 
 
 class Stream(NamedTuple):

@@ -26,6 +26,7 @@ class Ended(NamedTuple):
         starts: Time at which it started, by rank; without those that never started it.
         end: Time at which it ended, or NEVER.
         enqueued: Time at which the process of each rank put it on the stream.
+        reached: Time at which the program of each rank reached it: that of its start, unless it was queued.
     """
 
     communicator: int
@@ -35,6 +36,7 @@ class Ended(NamedTuple):
     starts: dict[int, float]
     end: float
     enqueued: dict[int, float]
+    reached: dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class _Operation:
     missing: int
     starts: dict[int, float] = field(default_factory=dict)
     enqueued: dict[int, float] = field(default_factory=dict)
+    reached: dict[int, float] = field(default_factory=dict)
     end: float | None = None
 
 
@@ -73,13 +76,13 @@ class _Stream:
 
     Attributes:
         running: The collective that runs.
-        queued: Those behind it, and the times at which the program reached them.
+        queued: Those behind it.
         free: Time at which the last one ended.
         begun: Number of collectives started, by kind.
     """
 
     running: _Operation | None = None
-    queued: deque[tuple[_Operation, float]] = field(default_factory=deque)
+    queued: deque[_Operation] = field(default_factory=deque)
     free: float = 0.0
     begun: dict[str, int] = field(default_factory=dict)
 
@@ -208,11 +211,12 @@ class Execution:
                 communicator, kind, sequence, size, members
             )
         operation.enqueued[rank.number] = rank.enqueued
+        operation.reached[rank.number] = rank.time
         if stream.running is None:
             stream.running = operation
             self._begin(operation, rank.number, max(rank.time, stream.free))
         else:
-            stream.queued.append((operation, rank.time))
+            stream.queued.append(operation)
         return operation
 
     def _begin(self, operation: _Operation, number: int, time: float) -> None:
@@ -235,9 +239,8 @@ class Execution:
                 stream = self._streams[member, operation.communicator]
                 stream.free, stream.running = operation.end, None
                 if stream.queued:
-                    behind, reached = stream.queued.popleft()
-                    stream.running = behind
-                    todo.append((behind, member, max(reached, operation.end)))
+                    behind = stream.running = stream.queued.popleft()
+                    todo.append((behind, member, max(behind.reached[member], operation.end)))
 
 
 def _ended(operation: _Operation) -> Ended:
@@ -250,4 +253,5 @@ def _ended(operation: _Operation) -> Ended:
         operation.starts,
         end,
         operation.enqueued,
+        operation.reached,
     )

@@ -31,8 +31,10 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_u
         kind: NCCL's name of the operation.
         sequence: Number among the operations of this kind in the communicator, from 0.
         bytes: Bytes that one rank passes in.
-        microseconds: Time from the start on this rank to the end; None for one that has not ended.
-        start: Microseconds of the start on the clock of this rank's GPU; None if unknown.
+        microseconds: Time to the end from when this rank had reached it and the previous one of the communicator had
+            ended on this rank; None for one that has not ended.
+        start: Microseconds at which this rank reached it, on the clock of its GPU; None if unknown. A feed that cannot
+            know it gives the start of the kernel, which is not before the end of the previous one.
         begun: Collectives of this kind that the rank has begun in the communicator; given for one that has not ended.
     """
 
@@ -58,7 +60,7 @@ class Reporting:
     Attributes:
         interval: Seconds between two reports of a rank, each rank with its own offset.
         loss: Share of the records that are lost.
-        arrivals: Whether records have the time of the start on the GPU (`Record.start`).
+        arrivals: Whether records have the time at which they were reached (`Record.start`).
         unfinished: Whether collectives that do not end are reported.
         end_noise: Microseconds by which a rank observes the common end later, at most.
     """
@@ -100,6 +102,7 @@ class Reporter:
         ranks = max((max(one.members) for one in communicators), default=0) + 1
         self._phases = [self._chance.random() * how.interval for _ in range(ranks)]
         self._clocks = [self._chance.random() * 1e9 for _ in range(ranks)]
+        self._ends: dict[tuple[int, int], float] = {}
         self._names = [
             blake2b(f"{job} {seed} {run} {index}".encode(), digest_size=8).hexdigest()
             for index in range(len(communicators))
@@ -113,18 +116,24 @@ class Reporter:
                 if one.end == NEVER:
                     if self._how.unfinished:
                         yield from self._unfinished(one, rank, start, until)
-                elif not loss or chance.random() >= loss:
-                    yield self._ended(one, rank, start)
+                elif loss and chance.random() < loss:
+                    self._ends[rank, one.communicator] = one.end
+                else:
+                    yield self._ended(one, rank)
 
-    def _ended(self, one: Ended, rank: int, start: float) -> Record:
-        end = one.end + self._chance.random() * self._how.end_noise / MICROSECONDS
-        return self._record(one, rank, start, self._arrival(rank, end), round((end - start) * MICROSECONDS, 1))
+    def _ended(self, one: Ended, rank: int) -> Record:
+        """Return the record of a collective; the rank observes its end, as that of the one before, somewhat late."""
+        stream = rank, one.communicator
+        before = self._ends.get(stream, -math.inf)
+        end = self._ends[stream] = one.end + self._chance.random() * self._how.end_noise / MICROSECONDS
+        took = max(end - max(before, one.reached[rank]), 0.0)
+        return self._record(one, rank, self._arrival(rank, end), round(took * MICROSECONDS, 1))
 
     def _unfinished(self, one: Ended, rank: int, start: float, until: float) -> Iterator[Record]:
         """Yield the reports of a collective that a rank began."""
         arrived = self._arrival(rank, start)
         while arrived < until:
-            yield self._record(one, rank, start, arrived, None)
+            yield self._record(one, rank, arrived, None)
             arrived += UNFINISHED_SECONDS
 
     def _arrival(self, rank: int, time: float) -> float:
@@ -132,7 +141,7 @@ class Reporter:
         phase, interval = self._phases[rank], self._how.interval
         return phase + math.ceil((time - phase) / interval) * interval
 
-    def _record(self, one: Ended, rank: int, start: float, arrived: float, microseconds: float | None) -> Record:
+    def _record(self, one: Ended, rank: int, arrived: float, microseconds: float | None) -> Record:
         layout = self._communicators[one.communicator]
         return Record(
             round(arrived, 6),
@@ -146,6 +155,6 @@ class Reporter:
             one.sequence,
             one.size,
             microseconds,
-            round(start * MICROSECONDS + self._clocks[rank], 1) if self._how.arrivals else None,
+            round(one.reached[rank] * MICROSECONDS + self._clocks[rank], 1) if self._how.arrivals else None,
             one.sequence + 1 if microseconds is None else None,
         )

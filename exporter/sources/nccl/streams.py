@@ -21,7 +21,7 @@ _UNPRINTED = "{}"
 class StreamTableBuilder:
     """Builds the table; of an operation that is added twice, the first is used."""
 
-    _operations: dict[LabelValues, dict[int, tuple[float, ...]]] = field(default_factory=dict)
+    _operations: dict[LabelValues, dict[int, tuple[float | None, ...]]] = field(default_factory=dict)
     _progress: dict[LabelValues, tuple[int, int]] = field(default_factory=dict)
     _info: dict[LabelValues, LabelValues] = field(default_factory=dict)
 
@@ -41,11 +41,12 @@ class StreamTableBuilder:
         ports: str = "",
         world_rank: int | None = None,
     ) -> None:
-        """Add operations: sequence number, bytes as nccl-tests counts them, microseconds, whether timed on the GPU.
+        """Add operations of a rank.
 
         Args:
             key: Job, communicator, kind and exported rank.
-            operations: Collectives of the rank.
+            operations: Sequence number, bytes as nccl-tests counts them, microseconds, whether timed on the GPU, and
+                microseconds for which it waited behind the previous one; None for what is unknown of the last two.
             progress: Collectives begun, and completed; None if unknown.
             ranks: Number of ranks of the communicator.
             nodes: Number of nodes of the communicator; None if unknown.
@@ -72,10 +73,14 @@ class StreamTableBuilder:
             )
         if progress is not None:
             self._progress[key] = progress
-        for sequence, size, microseconds, timed in operations:
-            assert sequence is not None and size is not None and microseconds is not None  # noqa: S101, PT018  # only `timed` may be
-            timing = (sequence, size, microseconds)
-            found.setdefault(int(sequence), timing if timed is None else (*timing, int(timed)))
+        for sequence, size, microseconds, timed, queued in operations:
+            assert sequence is not None and size is not None and microseconds is not None  # noqa: S101, PT018  # the others may be
+            timing: tuple[float | None, ...] = (sequence, size, microseconds)
+            if queued is not None:
+                timing = (*timing, timed, queued)
+            elif timed is not None:
+                timing = (*timing, int(timed))
+            found.setdefault(int(sequence), timing)
 
     def add_published(
         self, stream: Stream, rank: str, operations: Sequence[Operation], progress: tuple[int, int] | None = None

@@ -33,12 +33,15 @@ class CollectiveRecord(NamedTuple):
         size: Bytes as nccl-tests counts them.
         microseconds: Execution time on this rank.
         timed: Whether the time is that of the kernel alone; None if unknown.
+        queued: Microseconds for which it waited before that, behind the previous one of the communicator; None if
+            unknown.
     """
 
     sequence: int
     size: int
     microseconds: int
     timed: bool | None
+    queued: int | None = None
 
 
 class CollectiveProgress(NamedTuple):
@@ -152,6 +155,7 @@ class ProcessReport:
         message_bytes: int,
         microseconds: int,
         timed: bool | None,
+        queued: int | None = None,
     ) -> None:
         """Add one collective.
 
@@ -163,6 +167,7 @@ class ProcessReport:
             message_bytes: Bytes as NCCL counts them.
             microseconds: Execution time on this rank.
             timed: Whether that is the time of the kernel alone; None if unknown.
+            queued: Microseconds for which it waited behind the previous one of the communicator; None if unknown.
         """
         size = algorithm_bytes(kind, message_bytes, membership.ranks)
         totals = self.totals.get(kind)
@@ -175,7 +180,7 @@ class ProcessReport:
             stream = self.streams.get((communicator, kind))
             if stream is None:
                 stream = self.streams[communicator, kind] = CollectiveStream(membership, [])
-            stream.records.append(CollectiveRecord(sequence, size, microseconds, timed))
+            stream.records.append(CollectiveRecord(sequence, size, microseconds, timed, queued))
 
     @property
     def count(self) -> int:

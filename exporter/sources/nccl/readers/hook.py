@@ -177,6 +177,7 @@ class HookFeed:
                 operation.message_bytes,
                 operation.microseconds,
                 timed=True if operation.timing == "gpu" else None,
+                queued=operation.queued,
             )
         for count in received.counts:
             group = received.groups[count.communicator]

@@ -1,0 +1,122 @@
+"""How long collectives were queued behind the one before, from the times at which a rank reached them.
+
+The collectives of a communicator run one after the other on each rank, in the order in which it reached them, whatever
+their kind. One that was reached before the previous one ended was queued until then:
+
+    queued = max(0, previous end - start)
+    end = max(start, previous end) + microseconds
+
+Where the previous one may be a lost record, that is unknown, and so is the end, within bounds: it is known again when a
+rank reaches one later than the lost ones can have lasted. A start at the end of the previous one may be that of the
+kernel, which cannot be earlier, and does not show when the rank reached it.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from exporter.simulator.training.records import Record
+
+SAME_MICROSECONDS = 20.0
+"""Distance of a start from the end of the previous collective up to which it may be that of the kernel."""
+
+MAX_LOST = 16
+"""Lost collectives that may be queued at a time, at most."""
+
+_Key = tuple[str, str, int]
+"""Job, communicator and rank."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The collectives of one rank in one communicator so far.
+
+    Attributes:
+        earliest: Earliest possible end of the last one, in microseconds of the clock of the rank.
+        latest: Latest possible end of it.
+        numbers: Next sequence number by kind.
+    """
+
+    earliest: float = -math.inf
+    latest: float = -math.inf
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def add(self, start: float, took: float, slack: float) -> float | None:
+        """Add a collective; return for how long it was queued, None if unknown.
+
+        Args:
+            start: Its start.
+            took: Its microseconds.
+            slack: Microseconds that lost ones before it can have lasted; 0 if there are none.
+        """
+        earliest, latest = self.earliest, self.latest
+        if slack:
+            latest = max(latest, start) + slack
+        elif start > latest + SAME_MICROSECONDS:
+            self.earliest = self.latest = start + took
+            return 0.0
+        elif earliest == latest:
+            queued = latest - start if start < latest - SAME_MICROSECONDS else None
+            self.earliest = self.latest = took + (start if queued is None else latest)
+            return queued
+        self.earliest, self.latest = max(start, earliest) + took, latest + took
+        return None
+
+
+class Queueing:
+    """The collectives of all ranks, of which the ends of the last ones are stored."""
+
+    def __init__(self) -> None:
+        self._streams: dict[_Key, _Stream] = {}
+
+    def queued(self, records: Sequence[Record]) -> list[float | None]:
+        """Return the microseconds for which each was queued; None if unknown.
+
+        Args:
+            records: In any order; those of a later call come after them.
+        """
+        found: list[float | None] = [None] * len(records)
+        places: dict[_Key, list[tuple[float, int]]] = {}
+        for place, one in enumerate(records):
+            if one.microseconds is not None and one.start is not None:
+                places.setdefault((one.job, one.communicator, one.rank), []).append((one.start, place))
+        for key, own in places.items():
+            own.sort()
+            stream = self._streams.setdefault(key, _Stream())
+            for (_, place), queued in zip(own, _queued(stream, [records[place] for _, place in own]), strict=True):
+                found[place] = queued
+        return found
+
+
+def _queued(stream: _Stream, records: Sequence[Record]) -> Iterator[float | None]:
+    """Yield for how long each record of one stream was queued; they are in order of their starts."""
+    longest = max(one.microseconds or 0.0 for one in records)
+    for one, lost in zip(records, _lost_before(stream.numbers, records), strict=True):
+        if one.start is None or one.microseconds is None or lost is None:
+            yield None
+        else:
+            yield stream.add(one.start, one.microseconds, min(lost, MAX_LOST) * longest)
+
+
+def _lost_before(numbers: dict[str, int], records: Sequence[Record]) -> list[int | None]:
+    """Return how many lost collectives may have run just before each record; None for one that comes too late.
+
+    A lost one ran somewhere between the records of its kind before and after it.
+
+    Args:
+        numbers: Next sequence number by kind, which are changed.
+        records: Records in order of their starts.
+    """
+    found: list[int | None] = [0] * len(records)
+    places: dict[str, int] = {}
+    for place, one in enumerate(records):
+        lost = one.sequence - numbers.get(one.kind, 0)
+        if lost < 0:
+            found[place] = None
+            continue
+        for between in range(places.get(one.kind, -1) + 1, place + 1) if lost else ():
+            before = found[between]
+            found[between] = None if before is None else before + lost
+        numbers[one.kind] = one.sequence + 1
+        places[one.kind] = place
+    return found
