@@ -134,7 +134,10 @@ class Collectives:
                     job.dropped += 1
                     continue
                 waiting = pending[kind, number] = Pending(now, timing.size, stream.host)
-            waiting.times.setdefault(rank, timing.microseconds)
+            if rank not in waiting.times:
+                waiting.times[rank] = timing.microseconds
+                if timing.queued is not None:
+                    waiting.queued[rank] = timing.queued
         if reached >= 0:
             communicator.reached[kind, rank] = reached
             communicator.highest[kind] = max(reached, communicator.highest.get(kind, reached))
@@ -319,29 +322,34 @@ def _add_evidence(
     tick: Tick, key: tuple[str, int], pending: Pending, members: int, *, compared: bool
 ) -> Arrivals | None:
     """Add one operation to the sums, and return which ranks started it late; None if too few reported."""
-    ordered = sorted(pending.times.items(), key=itemgetter(1))
-    least = ordered[0][1]
+    times, waits = pending.times, pending.waits()
+    least = min(times.values())
     bucket = size_bucket(pending.size)
     moved = tick.bus.get((key[0], bucket))
     if moved is None:
         moved = tick.bus[key[0], bucket] = Traffic()
-    share = len(ordered) / max(members, len(ordered))
+    share = len(times) / max(members, len(times))
     moved.add(Traffic(pending.size, least, [(pending.size / least, share)] if least > 0 else []))
     if not compared:
         return None
     tick.compared += 1
-    count = len(ordered)
-    middle = ordered[count // 2][1]
-    late = {}
+    tick.arrivals += waits is not None
     waited, sums = tick.waited, tick.late
-    for rank, taken in ordered:
+    for rank, taken in times.items():
         if taken > least:
             waited[rank] = waited.get(rank, 0.0) + taken - least
+    ordered = sorted((times if waits is None else waits).items(), key=itemgetter(1))
+    count = len(ordered)
+    middle = ordered[count // 2][1]
+    share = count / max(members, count)
+    late = {}
+    for rank, taken in ordered:
         lateness = middle - taken
-        if lateness > NOISE_MICROSECONDS:
-            late[rank] = lateness
-            sums[rank] = sums.get(rank, 0.0) + lateness
-    others = (sum(late.values()) - max(middle - least, 0.0)) / count if late else 0.0
+        if lateness <= NOISE_MICROSECONDS:
+            break
+        late[rank] = lateness
+        sums[rank] = sums.get(rank, 0.0) + lateness
+    others = (sum(late.values()) - max(middle - ordered[0][1], 0.0)) / count if late else 0.0
     if len(late) > MAX_LATE:
         late = dict(islice(late.items(), max(MAX_LATE, count // 8)))
     return Arrivals(key[1], pending.size, share, late, others)
@@ -367,6 +375,7 @@ def summed(ticks: Iterable[Tick], since: float) -> Tick:
         if tick.time <= since:
             continue
         whole.compared += tick.compared
+        whole.arrivals += tick.arrivals
         _add(whole.late, tick.late)
         _add(whole.waited, tick.waited)
         for key, moved in tick.bus.items():

@@ -8,6 +8,7 @@ ranks leave each operation together, and the lateness of all operations adds up.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 from exporter.meaning.training import steps as step_counts
@@ -29,6 +30,11 @@ MIN_SHARE = 0.5
 
 LEVEL = 0.85
 """Share of the most lateness from which on a rank is at the level of all further operations."""
+
+
+NOT_GROWN = 1.5
+"""Lateness of the others over that in the first operation of a step, up to which it does not grow: they leave each
+operation together."""
 
 
 class Lap(NamedTuple):
@@ -135,7 +141,7 @@ def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str]
         found = [operations.pop(number) for number in sorted(by_lap[lap])]
         if lap < WARM_UP or len(found) < MIN_SHARE * count:
             continue
-        costs = _carried(found, count) if saw is not None else _added(found, count)
+        costs = _added(found, count) if saw is None else _carried(found, saw)
         most = max(costs.values(), default=0.0)
         waited = most if saw is not None else sum(max(one.late.values(), default=0.0) for one in found)
         done[lap] = Lap(now, costs, waited, saw is not None)
@@ -166,23 +172,42 @@ def _added(operations: Sequence[Arrivals], count: int) -> dict[str, float]:
     return costs
 
 
-def _carried(operations: Sequence[Arrivals], count: int) -> dict[str, float]:
-    """Return the cost of ranks where lateness is carried: how late they are at the end of the step."""
-    most = max(one.others for one in operations)
-    first = operations[0].sequence
+def _carried(operations: Sequence[Arrivals], saw: Saw) -> dict[str, float]:
+    """Return the cost of ranks where lateness is carried: how late they are each time before it is reset."""
+    costs: dict[str, float] = {}
+    teeth = saw.teeth()
+    for begin, tooth in groupby(operations, lambda one: teeth[(one.sequence - saw.phase) % saw.period]):
+        for rank, cost in _of_tooth(
+            list(tooth), (saw.phase + begin) % saw.period, saw.period, teeth.count(begin)
+        ).items():
+            costs[rank] = costs.get(rank, 0.0) + cost
+    return costs
+
+
+def _of_tooth(operations: Sequence[Arrivals], phase: int, period: int, count: int) -> dict[str, float]:
+    """Return how late ranks are at the end of some operations without a reset.
+
+    Args:
+        operations: Those that are known.
+        phase: Sequence number of the first one, modulo the period.
+        period: Operations of a step.
+        count: Number of the operations without a reset.
+    """
+    together_at = max(TOGETHER * max(one.others for one in operations), NOT_GROWN * operations[0].others)
     rows: dict[str, list[tuple[int, float, bool]]] = {}
     for one in operations:
-        together = one.others <= TOGETHER * most
+        together = one.others <= together_at
         for rank, lateness in one.late.items():
-            rows.setdefault(rank, []).append((one.sequence - first + 1, lateness, together))
+            rows.setdefault(rank, []).append(((one.sequence - phase) % period + 1, lateness, together))
     return {rank: _at_the_end(row, count) for rank, row in rows.items()}
 
 
 def _at_the_end(row: Sequence[tuple[int, float, bool]], count: int) -> float:
-    """Return how late a rank is at the end of a step, from its lateness by place in the step."""
+    """Return how late a rank is before lateness is reset, from its lateness by place since the last reset."""
     most = max(lateness for _, lateness, _ in row)
-    start, begun, _ = row[0]
     place, lateness = next((place, lateness) for place, lateness, _ in row if lateness >= LEVEL * most)
+    # What is left of the pass before may still be in the first operations.
+    begun, start = min((known, at) for at, known, _ in row if at <= place)
     behind = [together for at, _, together in row if at > place]
     if place == start or len(behind) < 2 or sum(behind) < len(behind) / 2:
         return most

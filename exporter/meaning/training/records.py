@@ -65,12 +65,28 @@ class Stream(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """An operation that waits for further ranks: microseconds by rank, and the host whose timing was the first."""
+    """An operation that waits for further ranks.
+
+    Attributes:
+        since: Time of the first timing.
+        size: Bytes.
+        host: Host of the first timing.
+        times: Microseconds by rank.
+        queued: Microseconds for which it was queued before, by rank, where that is known.
+    """
 
     since: float
     size: float
     host: str
     times: dict[str, float] = field(default_factory=dict)
+    queued: dict[str, float] = field(default_factory=dict)
+
+    def waits(self) -> dict[str, float] | None:
+        """Return the microseconds from the arrival of ranks to the end, if they are known of at least half of them."""
+        if len(self.queued) < 2 or 2 * len(self.queued) < len(self.times):
+            return None
+        times = self.times
+        return {rank: times[rank] + queued for rank, queued in self.queued.items()}
 
 
 class Progress(NamedTuple):
@@ -160,6 +176,7 @@ class Tick:
     Attributes:
         time: The time.
         compared: Number of operations compared.
+        arrivals: Number of these in which the arrivals of all reporting ranks are known.
         late: Microseconds that each rank started after the median rank.
         waited: Microseconds that each rank waited for the last.
         bus: Traffic by kind and size.
@@ -167,6 +184,7 @@ class Tick:
 
     time: float
     compared: int = 0
+    arrivals: int = 0
     late: dict[str, float] = field(default_factory=dict)
     waited: dict[str, float] = field(default_factory=dict)
     bus: dict[tuple[str, int], Traffic] = field(default_factory=dict)

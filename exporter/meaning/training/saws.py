@@ -44,6 +44,18 @@ operation that is late alone."""
 MIN_LEVEL_SHARE = 0.2
 """Share of a step's operations that the others start together, from which on lateness is at its level."""
 
+MAX_RESETS = 4
+"""Resets in a step, at most, with …"""
+
+MIN_TOOTH = 3
+"""… so many operations between them at least, on average."""
+
+MIN_RESET = 0.2
+"""Lateness over the most in a step that a reset ends, at least, and …"""
+
+RESET = 0.35
+"""… what is left of it, at most."""
+
 MAX_CHANGE = 1.5
 """Change of the logarithm of lateness from one operation to the next that is more than a reset."""
 
@@ -61,12 +73,24 @@ class Saw(NamedTuple):
     """A pattern in which lateness grows and is reset.
 
     Attributes:
-        period: Operations of one step.
-        phase: Sequence number of the first operation of a step, modulo the period.
+        period: Operations until the pattern repeats.
+        phase: Sequence number of the first operation of the pattern, modulo the period.
+        resets: Places in the pattern where lateness begins at zero, from 0: the forward and the backward pass may each
+            have one.
     """
 
     period: int
     phase: int
+    resets: tuple[int, ...] = (0,)
+
+    def repeated(self, times: int) -> "Saw":
+        """Return the saw of which a period is so many of this one."""
+        resets = tuple(self.period * one + place for one in range(times) for place in self.resets)
+        return Saw(self.period * times, self.phase, resets)
+
+    def teeth(self) -> list[int]:
+        """Return for each place the reset before it."""
+        return [max(one for one in self.resets if one <= place) for place in range(self.period)]
 
 
 def is_passed_on(values: Mapping[int, tuple[float, float]]) -> bool:
@@ -102,7 +126,9 @@ def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None
             continue
         period = None if known is None else _near(row, known, power)
         period = _period(row, power) if period is None else period
-        saw = None if period is None else _as_saw(values, period)
+        saw = None if period is None else as_saw(values, period)
+        if saw is None and period is not None and 2 * period * MIN_REPETITIONS <= len(row):
+            saw = as_saw(values, 2 * period)  # two passes that are alike in part
         if saw is not None:
             return saw
     return None
@@ -159,27 +185,40 @@ def _period(row: Sequence[float], power: float) -> int | None:
     return None
 
 
-def _as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | None:
-    """Return the saw of a period, if the middle lateness over a step grows and is reset once, or reaches its level."""
-    places: list[list[tuple[float, float]]] = [[] for _ in range(period)]
+def _places(values: Mapping[int, tuple[float, float]], period: int, which: int) -> list[list[float]]:
+    """Return the lateness of the last rank (0) or of the others (1) at each place of a period."""
+    places: list[list[float]] = [[] for _ in range(period)]
     for number, one in values.items():
-        places[number % period].append(one)
-    tops = [median(top for top, _ in found) if found else 0.0 for found in places]
-    others = [median(rest for _, rest in found) if found else 0.0 for found in places]
+        places[number % period].append(one[which])
+    return places
+
+
+def as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | None:
+    """Return the saw of a period, if the middle lateness over a step grows and is reset once, or reaches its level."""
+    tops, others = ([median(one) if one else 0.0 for one in _places(values, period, which)] for which in (0, 1))
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
     if sum(tops) - max(tops) < MIN_FULLNESS * max(tops) * (period - 1):
         return None
     changes = _changes(tops)
     end = min(range(period), key=changes.__getitem__)
-    if sum(together) >= MIN_LEVEL_SHARE * period:
-        if changes[end] > -MIN_LEVEL * max(tops):  # at the level from the first operation on
-            rises = _changes(others)
-            end = max(range(period), key=rises.__getitem__)
-        return Saw(period, (end + 1) % period)
-    within = [one for place, one in enumerate(changes) if place != end]
+    is_level = sum(together) >= MIN_LEVEL_SHARE * period
+    if is_level and changes[end] > -MIN_LEVEL * max(tops):  # at the level from the first operation on
+        rises = _changes(others)
+        return Saw(period, (max(range(period), key=rises.__getitem__) + 1) % period)
+    ends = {end} | {place for place in range(period) if _is_reset(tops[place], changes[place], max(tops))}
+    if len(ends) > min(MAX_RESETS, max(period // MIN_TOOTH, 1)):
+        return None
+    within = [one for place, one in enumerate(changes) if place not in ends]
     rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
-    return None if falling > MAX_FALLS * rising else Saw(period, (end + 1) % period)
+    if not is_level and falling > MAX_FALLS * rising:
+        return None
+    phase = (end + 1) % period
+    return Saw(period, phase, tuple(sorted((one + 1 - phase) % period for one in ends)))
+
+
+def _is_reset(before: float, change: float, most: float) -> bool:
+    return before >= MIN_RESET * most and before + change <= RESET * before
 
 
 def _changes(profile: Sequence[float]) -> list[float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.records import Arrivals, Job
-from exporter.meaning.training.saws import MAX_SERIES, MIN_REPETITIONS, Saw, find_saw, is_passed_on
+from exporter.meaning.training.saws import MAX_SERIES, MIN_REPETITIONS, Saw, as_saw, find_saw, is_passed_on
 
 SNAPSHOT_SECONDS = 4.0
 """Seconds between two snapshots of how far communicators are."""
@@ -49,6 +49,9 @@ SAME_WORK = 1.05
 REPORT_STEPS = 1.2
 """… this many steps by which reports differ."""
 
+MAX_REPEATS = 4
+"""Times that a pattern repeats in a step, at most."""
+
 SEARCH_SECONDS = 16.0
 """Seconds between two searches for a pattern where none was found."""
 
@@ -79,6 +82,7 @@ class Series:
         searched: Time of the last search for a pattern.
         saw: The pattern that was found.
         failed: Searches in a row that did not find it again.
+        whole: The pattern, how often it repeats in a step, and the pattern of a step.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Series:
     searched: float = float("-inf")
     saw: Saw | None = None
     failed: int = 0
+    whole: tuple[Saw, int, Saw] | None = None
 
 
 @dataclass(slots=True)
@@ -221,8 +226,9 @@ def _conclude(
         here = steps.series.get(group)
         found = None if here is None else here.saw
         expected = counted[group] / number
-        if found is not None and (group == clock or abs(found.period - expected) <= max(1.0, expected / 8)):
-            steps.saws[group] = found
+        times = 1 if found is None or group == clock else round(expected / found.period)
+        if found is not None and (group == clock or _repeats(found.period, times, expected)):
+            steps.saws[group] = found if times == 1 or here is None else _whole(here, found, times)
         typical = _typical(streams, moved, number)
         for stream in streams:
             if group in steps.saws:
@@ -233,6 +239,18 @@ def _conclude(
             same = before is not None and abs(exact - before) <= 0.5 + exact * REPORT_STEPS / number
             counts[stream] = before if before is not None and same else max(round(exact), 1)
     steps.counts = counts
+
+
+def _whole(series: Series, saw: Saw, times: int) -> Saw:
+    """Return the saw of a step in which a pattern repeats: the forward and the backward pass may be alike in part."""
+    if series.whole is None or series.whole[:2] != (saw, times):
+        series.whole = saw, times, as_saw(series.values, saw.period * times) or saw.repeated(times)
+    return series.whole[2]
+
+
+def _repeats(period: int, times: int, expected: float) -> bool:
+    """Return whether a pattern repeats so many times in a step of about the expected operations."""
+    return 1 <= times <= MAX_REPEATS and abs(period * times - expected) <= max(1.0, expected / 8)
 
 
 def _typical(streams: Sequence[StreamName], moved: dict[StreamName, int], number: float) -> dict[StreamName, int]:
