@@ -13,6 +13,9 @@ from typing import NamedTuple
 MAX_SERIES = 1024
 """Operations of one communicator in which a pattern is searched."""
 
+KEPT_SERIES = 2048
+"""The same, of which the lateness at each place of a step is taken: a step may have 600."""
+
 MIN_REPETITIONS = 3
 """Times that a pattern must repeat."""
 
@@ -24,6 +27,9 @@ MIN_SIGMAS = 3.5
 
 MIN_CONTRAST = 0.3
 """… and how much more that is than at a smaller shift."""
+
+SAME = 0.8
+"""Correlation at a known period over that at the next one, from which on it is still the period."""
 
 SMALLEST = 0.45
 """Correlation over the highest one from which on the smallest shift is the period: some steps hide theirs."""
@@ -53,7 +59,7 @@ MIN_TOOTH = 3
 MIN_RESET = 0.2
 """Lateness over the most in a step that a reset ends, at least, and …"""
 
-RESET = 0.35
+RESET = 0.5
 """… what is left of it, at most."""
 
 MAX_CHANGE = 1.5
@@ -160,8 +166,9 @@ def _near(row: Sequence[float], known: int, power: float) -> int | None:
     """Return a known period, or the next to it that is better; None if it is found no more."""
     if len(row) < known * MIN_REPETITIONS:
         return None
-    found = {shift: _correlation(row, shift, power) for shift in (known - 1, known, known + 1) if shift > 1}
+    found = {shift: _correlation(row, shift, power) for shift in (known - 1, known, known + 1)}
     best = max(found, key=found.__getitem__)
+    best = known if found[known] >= SAME * found[best] else best
     return best if found[best] >= _least(row) else None
 
 

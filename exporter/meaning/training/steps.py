@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.records import Arrivals, Job
-from exporter.meaning.training.saws import MAX_SERIES, MIN_REPETITIONS, Saw, as_saw, find_saw, is_passed_on
+from exporter.meaning.training.saws import KEPT_SERIES, MIN_REPETITIONS, Saw, as_saw, find_saw, is_passed_on
 
 SNAPSHOT_SECONDS = 4.0
 """Seconds between two snapshots of how far communicators are."""
@@ -29,7 +29,10 @@ MIN_STEPS = 3
 """Operations of the clock that must be counted."""
 
 MAX_FAILED = 4
-"""Searches that do not find a known pattern again before it is given up."""
+"""Searches that do not find a known pattern again before it is given up, or as many as found it."""
+
+SAME_PHASE = 16
+"""Part of a period by which the phase of the same pattern may differ."""
 
 ENOUGH_SERIES = 48
 """Operations of a clock without a pattern of which each is a step, if they are of at least …"""
@@ -81,7 +84,8 @@ class Series:
         begun: Time of the first operation.
         searched: Time of the last search for a pattern.
         saw: The pattern that was found.
-        failed: Searches in a row that did not find it again.
+        failed: Searches in a row that did not find it again, and …
+        confirmed: … that did, of which MAX_FAILED count.
         whole: The pattern, how often it repeats in a step, and the pattern of a step.
     """
 
@@ -91,6 +95,7 @@ class Series:
     searched: float = float("-inf")
     saw: Saw | None = None
     failed: int = 0
+    confirmed: int = 0
     whole: tuple[Saw, int, Saw] | None = None
 
 
@@ -143,7 +148,7 @@ def observe(job: Job, steps: Steps, name: str, kind: str, operations: Sequence[A
         return
     for one in operations:
         series.values[one.sequence] = (next(iter(one.late.values()), 0.0), one.others)
-    while len(series.values) > MAX_SERIES:
+    while len(series.values) > KEPT_SERIES:
         del series.values[next(iter(series.values))]
 
 
@@ -196,9 +201,20 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
         if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
             series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
             found = find_saw(series.values, series.saw.period if series.saw else None)
-            series.failed = 0 if found is not None else series.failed + 1
-            if found is not None or series.failed >= MAX_FAILED:
-                series.saw = found
+            _compare(series, found)
+
+
+def _compare(series: Series, found: Saw | None) -> None:
+    """Take a pattern that was found, or none; a known one is given up only when it is not found again repeatedly."""
+    known = series.saw
+    if known is not None and found is not None and found.period == known.period:
+        apart = abs(found.phase - known.phase)
+        if min(apart, known.period - apart) <= max(1, known.period // SAME_PHASE):
+            series.failed, series.confirmed = 0, min(series.confirmed + 1, MAX_FAILED)
+            return
+    series.failed += 1
+    if known is None or series.failed > series.confirmed:
+        series.saw, series.failed, series.confirmed = found, 0, 0
 
 
 def _conclude(
