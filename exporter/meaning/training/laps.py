@@ -22,7 +22,7 @@ MAX_LAPS = 96
 KEPT_SECONDS = 400.0
 """… this many seconds."""
 
-WARM_UP = 4
+WARM_UP = 3
 """First steps of a communicator, which compile and allocate, and are not judged."""
 
 MIN_SHARE = 0.5

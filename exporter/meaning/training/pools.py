@@ -29,14 +29,18 @@ class Pool:
         communicators: Their names.
         inside: Whether they are within a node.
         frequency: Operations of a step.
-        laps: Time, and cost of each late rank, by number of the step.
+        laps: Time, and cost of each late rank, by number of the step, of which all communicators are known.
+        added: The same, of which some are.
+        latest: Latest step that is known, by communicator and kind.
         waited: Microseconds that the median rank waited in the communicator with the highest value, by the same.
     """
 
     communicators: list[str] = field(default_factory=list)
     inside: bool = False
     frequency: int = 0
-    laps: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
+    laps: Mapping[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
+    added: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
+    latest: dict[tuple[str, str], int] = field(default_factory=dict)
     waited: dict[int, float] = field(default_factory=dict)
 
 
@@ -91,10 +95,12 @@ def update(job: Job, laps: Laps, known: Pools, seconds: float, now: float) -> di
             )
     laps.added = []
     for pool in known.found.values():
-        for number in [one for one, (time, _) in pool.laps.items() if now - time > KEPT_SECONDS]:
-            del pool.laps[number], pool.waited[number]
-        for number in sorted(pool.laps)[: max(len(pool.laps) - MAX_LAPS, 0)]:
-            del pool.laps[number], pool.waited[number]
+        for number in [one for one, (time, _) in pool.added.items() if now - time > KEPT_SECONDS]:
+            del pool.added[number], pool.waited[number]
+        for number in sorted(pool.added)[: max(len(pool.added) - MAX_LAPS, 0)]:
+            del pool.added[number], pool.waited[number]
+        until = min(pool.latest.values(), default=-1)
+        pool.laps = {number: lap for number, lap in pool.added.items() if number <= until}
     return {name: pool for name, pool in known.found.items() if not _is_schedule(job, name, pool, known.found)}
 
 
@@ -129,13 +135,14 @@ def _add(
     lap = laps.done[name, kind].get(number)
     if lap is None:
         return
-    time, costs = pool.laps.get(number, (0.0, {}))
+    pool.latest[name, kind] = max(number, pool.latest.get((name, kind), number))
+    time, costs = pool.added.get(number, (0.0, {}))
     for rank, lateness in lap.costs.items():
         cost = lateness - elsewhere.get(rank, 0.0)
         if cost > 0:
             before = costs.get(rank, 0.0)
             costs[rank] = max(before, cost) if lap.carried else before + cost
-    pool.laps[number] = (max(time, lap.time), costs)
+    pool.added[number] = (max(time, lap.time), costs)
     waited = 0.0
     for other in kinds:
         known = laps.done.get((name, other), {}).get(number)

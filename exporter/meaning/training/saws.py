@@ -5,7 +5,8 @@ the others wait once, at the end of the pass. Where each collective blocks the p
 lateness begins at zero again: there is no saw.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import log, sqrt
 from statistics import median
 from typing import NamedTuple
@@ -62,6 +63,15 @@ MIN_RESET = 0.2
 RESET = 0.5
 """… what is left of it, at most."""
 
+MIN_PAIRS = 12
+"""Operations with the next one that show whether lateness is carried from one to the next."""
+
+MIN_SAME = 0.3
+"""Share of these with the same last rank, at least: records of some may be lost; or …"""
+
+MORE_SAME = 0.15
+"""… so much more than by chance."""
+
 MAX_CHANGE = 1.5
 """Change of the logarithm of lateness from one operation to the next that is more than a reset."""
 
@@ -73,6 +83,20 @@ FLOOR = 50.0
 
 PASSED_ON = 0.5
 """Correlation of lateness from one operation to the next from which on it is passed on."""
+
+
+class Lateness(NamedTuple):
+    """Lateness in one operation.
+
+    Attributes:
+        last: Microseconds of the last rank to start.
+        others: Mean of all others.
+        rank: The last rank.
+    """
+
+    last: float
+    others: float
+    rank: str
 
 
 class Saw(NamedTuple):
@@ -99,16 +123,16 @@ class Saw(NamedTuple):
         return [max(one for one in self.resets if one <= place) for place in range(self.period)]
 
 
-def is_passed_on(values: Mapping[int, tuple[float, float]]) -> bool:
+def is_passed_on(values: Mapping[int, Lateness]) -> bool:
     """Return whether lateness passes from an operation to the next: then steps are longer than what was seen."""
-    row = [log(FLOOR + values[number][1]) for number in sorted(values)]
+    row = [log(FLOOR + values[number].others) for number in sorted(values)]
     mean = sum(row) / len(row)
     row = [one - mean for one in row]
     power = sum(one * one for one in row) / len(row)
     return power >= MIN_POWER and _correlation(row, 1, power) > PASSED_ON
 
 
-def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None) -> Saw | None:
+def find_saw(values: Mapping[int, Lateness], known: int | None = None) -> Saw | None:
     """Return the saw in a series, or None.
 
     The period is that of the other ranks' lateness, since the last one may be missing, or far too late to vary; or else
@@ -121,9 +145,14 @@ def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None
     last = max(values)
     first = max(min(values), last - MAX_SERIES)
     alone = _unqueued(values)
-    attempts = ((alone, 1), (values, 1), (values, 0)) if 2 * len(alone) > len(values) else ((values, 1), (values, 0))
+    attempts: list[tuple[Mapping[int, Lateness], Callable[[Lateness], float]]] = [
+        (values, _of_others),
+        (values, _of_last),
+    ]
+    if 2 * len(alone) > len(values):
+        attempts.insert(0, (alone, _of_others))
     for seen, which in attempts:
-        logarithms = {number: log(FLOOR + one[which]) for number, one in seen.items()}
+        logarithms = {number: log(FLOOR + which(one)) for number, one in seen.items()}
         changes = [_change(logarithms, number) for number in range(first, last)]
         mean = sum(changes) / max(len(changes), 1)
         row = [one - mean for one in changes]
@@ -140,11 +169,11 @@ def find_saw(values: Mapping[int, tuple[float, float]], known: int | None = None
     return None
 
 
-def _unqueued(values: Mapping[int, tuple[float, float]]) -> dict[int, tuple[float, float]]:
+def _unqueued(values: Mapping[int, Lateness]) -> dict[int, Lateness]:
     """Return the operations that the others did not start together: in some steps a late rank may hide the saw."""
-    most = sorted(others for _, others in values.values())[len(values) * 9 // 10]
-    usual = median(top for top, _ in values.values())
-    return {number: one for number, one in values.items() if one[1] > TOGETHER * most or one[0] < usual}
+    most = sorted(one.others for one in values.values())[len(values) * 9 // 10]
+    usual = median(one.last for one in values.values())
+    return {number: one for number, one in values.items() if one.others > TOGETHER * most or one.last < usual}
 
 
 def _change(values: Mapping[int, float], number: int) -> float:
@@ -192,17 +221,52 @@ def _period(row: Sequence[float], power: float) -> int | None:
     return None
 
 
-def _places(values: Mapping[int, tuple[float, float]], period: int, which: int) -> list[list[float]]:
-    """Return the lateness of the last rank (0) or of the others (1) at each place of a period."""
+def _profile(values: Mapping[int, Lateness], period: int, which: Callable[[Lateness], float]) -> list[float]:
+    """Return the middle lateness at each place of a period."""
     places: list[list[float]] = [[] for _ in range(period)]
     for number, one in values.items():
-        places[number % period].append(one[which])
-    return places
+        places[number % period].append(which(one))
+    return [median(one) if one else 0.0 for one in places]
 
 
-def as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | None:
+def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[int]) -> bool:
+    """Return whether the last rank of an operation is often that of the next: else lateness is not carried.
+
+    A rank that is nearly always the last shows nothing.
+
+    Args:
+        values: Lateness by sequence number.
+        period: Operations until the pattern repeats.
+        ends: Places after which lateness is reset.
+    """
+    counts = Counter(one.rank for one in values.values())
+    usual, times = counts.most_common(1)[0]
+    pairs = same = 0
+    for number, one in values.items():
+        following = values.get(number + 1)
+        if (
+            following is None
+            or number % period in ends
+            or one.last <= FLOOR
+            or (2 * times > len(values) and one.rank == usual)
+        ):
+            continue
+        pairs += 1
+        same += following.rank == one.rank
+    return pairs < MIN_PAIRS or same >= max(MIN_SAME, 1 / len(counts) + MORE_SAME) * pairs
+
+
+def _of_last(one: Lateness) -> float:
+    return one.last
+
+
+def _of_others(one: Lateness) -> float:
+    return one.others
+
+
+def as_saw(values: Mapping[int, Lateness], period: int) -> Saw | None:
     """Return the saw of a period, if the middle lateness over a step grows and is reset once, or reaches its level."""
-    tops, others = ([median(one) if one else 0.0 for one in _places(values, period, which)] for which in (0, 1))
+    tops, others = _profile(values, period, _of_last), _profile(values, period, _of_others)
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
     if sum(tops) - max(tops) < MIN_FULLNESS * max(tops) * (period - 1):
@@ -212,13 +276,14 @@ def as_saw(values: Mapping[int, tuple[float, float]], period: int) -> Saw | None
     is_level = sum(together) >= MIN_LEVEL_SHARE * period
     if is_level and changes[end] > -MIN_LEVEL * max(tops):  # at the level from the first operation on
         rises = _changes(others)
-        return Saw(period, (max(range(period), key=rises.__getitem__) + 1) % period)
+        end = max(range(period), key=rises.__getitem__)
+        return Saw(period, (end + 1) % period) if _is_carried(values, period, {end}) else None
     ends = {end} | {place for place in range(period) if _is_reset(tops[place], changes[place], max(tops))}
     if len(ends) > min(MAX_RESETS, max(period // MIN_TOOTH, 1)):
         return None
     within = [one for place, one in enumerate(changes) if place not in ends]
     rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
-    if not is_level and falling > MAX_FALLS * rising:
+    if (not is_level and falling > MAX_FALLS * rising) or not _is_carried(values, period, ends):
         return None
     phase = (end + 1) % period
     return Saw(period, phase, tuple(sorted((one + 1 - phase) % period for one in ends)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.records import Arrivals, Job
-from exporter.meaning.training.saws import KEPT_SERIES, MIN_REPETITIONS, Saw, as_saw, find_saw, is_passed_on
+from exporter.meaning.training.saws import KEPT_SERIES, MIN_REPETITIONS, Lateness, Saw, as_saw, find_saw, is_passed_on
 
 SNAPSHOT_SECONDS = 4.0
 """Seconds between two snapshots of how far communicators are."""
@@ -20,7 +20,7 @@ SNAPSHOT_SECONDS = 4.0
 COUNTED_SECONDS = 60.0
 """Seconds over which operations are counted, or those of COUNTED_STEPS steps if they take longer, up to …"""
 
-COUNTED_STEPS = 8
+COUNTED_STEPS = 16
 
 MAX_COUNTED_SECONDS = 400.0
 """… this long."""
@@ -80,7 +80,7 @@ class Series:
 
     Attributes:
         name: The communicator.
-        values: Microseconds of the last rank, and of the mean of the others, by sequence number.
+        values: Lateness by sequence number.
         begun: Time of the first operation.
         searched: Time of the last search for a pattern.
         saw: The pattern that was found.
@@ -90,7 +90,7 @@ class Series:
     """
 
     name: str
-    values: dict[int, tuple[float, float]] = field(default_factory=dict)
+    values: dict[int, Lateness] = field(default_factory=dict)
     begun: float | None = None
     searched: float = float("-inf")
     saw: Saw | None = None
@@ -147,7 +147,8 @@ def observe(job: Job, steps: Steps, name: str, kind: str, operations: Sequence[A
     if series.name != name:
         return
     for one in operations:
-        series.values[one.sequence] = (next(iter(one.late.values()), 0.0), one.others)
+        rank, last = next(iter(one.late.items()), ("", 0.0))
+        series.values[one.sequence] = Lateness(last, one.others, rank)
     while len(series.values) > KEPT_SERIES:
         del series.values[next(iter(series.values))]
 
@@ -252,7 +253,7 @@ def _conclude(
                 continue
             exact = typical[stream] / number
             before = steps.counts.get(stream)
-            same = before is not None and abs(exact - before) <= 0.5 + exact * REPORT_STEPS / number
+            same = before is not None and abs(exact - before) <= 0.5 + 1.5 * exact * REPORT_STEPS / number
             counts[stream] = before if before is not None and same else max(round(exact), 1)
     steps.counts = counts
 

@@ -4,17 +4,17 @@ import random
 
 import pytest
 
-from exporter.meaning.training.saws import Saw, find_saw, is_passed_on
+from exporter.meaning.training.saws import Lateness, Saw, find_saw, is_passed_on
 
 
-def series(period, steps, place, *, first=0, seed=1):
+def series(period, steps, place, *, first=0, seed=1, rank=lambda step, chance: str(step % 7)):
     """Return lateness of the last rank and of the others, by sequence number, from that at each place of a step."""
     chance = random.Random(seed)
     found = {}
     for number in range(first, first + period * steps):
         step, at = divmod(number, period)
         top, others = place(step, at, chance)
-        found[number] = (top, others)
+        found[number] = Lateness(top, others, rank(step, chance))
     return found
 
 
