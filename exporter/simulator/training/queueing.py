@@ -73,19 +73,29 @@ class Queueing:
         """Return the microseconds for which each was queued; None if unknown.
 
         Args:
-            records: In any order; those of a later call come after them.
+            records: In any order, but for those of several kinds with one start; those of a later call come after them.
         """
         found: list[float | None] = [None] * len(records)
-        places: dict[_Key, list[tuple[float, int]]] = {}
+        places: dict[_Key, list[int]] = {}
         for place, one in enumerate(records):
             if one.microseconds is not None and one.start is not None:
-                places.setdefault((one.job, one.communicator, one.rank), []).append((one.start, place))
-        for key, own in places.items():
-            own.sort()
+                places.setdefault((one.job, one.communicator, one.rank), []).append(place)
+        for key, given in places.items():
+            own = _in_order(records, given)
             stream = self._streams.setdefault(key, _Stream())
-            for (_, place), queued in zip(own, _queued(stream, [records[place] for _, place in own]), strict=True):
+            for place, queued in zip(own, _queued(stream, [records[place] for place in own]), strict=True):
                 found[place] = queued
         return found
+
+
+def _in_order(records: Sequence[Record], places: Sequence[int]) -> list[int]:
+    """Return the places of records in order of their starts, and those of one kind in order of their numbers."""
+    by_start = sorted(places, key=lambda place: records[place].start or 0.0)
+    by_number = sorted(places, key=lambda place: (records[place].start or 0.0, records[place].sequence))
+    of_kinds: dict[str, list[int]] = {}
+    for place in reversed(by_number):
+        of_kinds.setdefault(records[place].kind, []).append(place)
+    return [of_kinds[records[place].kind].pop() for place in by_start]
 
 
 def _queued(stream: _Stream, records: Sequence[Record]) -> Iterator[float | None]:
