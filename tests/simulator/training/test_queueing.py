@@ -84,7 +84,7 @@ def test_records_without_a_start_or_an_end_and_those_received_twice_are_unknown(
 
 
 DDP = DistributedDataParallel(8, compute=0.2, gpus_per_node=2)
-FSDP = FullyShardedDataParallel(8, compute=0.2, layers=8, layer_bytes=64 << 20, gpus_per_node=2)
+FSDP = FullyShardedDataParallel(8, compute=0.5, layers=8, layer_bytes=64 << 20, gpus_per_node=2)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
@@ -100,7 +100,7 @@ def test_arrival_queue_and_time_of_all_ranks_add_up_to_the_same_end(layout, band
             ends[one.kind, one.sequence][one.rank] = one.start + waited + one.microseconds
     known = [one for one in times if one is not None]
     assert max(known) > 5 * MILLISECOND, "otherwise nothing was queued"
-    assert len(known) > (0.2 if loss else 0.95) * len(found)
+    assert len(known) > (0.4 if loss else 0.95) * len(found)
     offsets = defaultdict(list)
     for by_rank in ends.values():
         for rank in by_rank.keys() - {0} if 0 in by_rank else ():
