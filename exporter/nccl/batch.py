@@ -1,6 +1,6 @@
 """Batches of collective timings: what a host publishes about the collectives of one job, once per tick.
 
-`batch_codec` encodes them; this module has the types and the limits.
+`batch_codec` and `batch_columns` encode them; this module has the types and the limits.
 """
 
 from collections.abc import Sequence

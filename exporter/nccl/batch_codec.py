@@ -5,18 +5,13 @@ differences (none where all are 1), sizes as indices into a table (none where th
 microsecond. An operation thus takes about five bytes instead of the hundreds of an Inspector line, and decoding creates
 few objects. MessagePack rather than JSON: the same columns of numbers take a third fewer bytes.
 
-How long operations were queued, where that is known, is another stream beside their own: its kind has the ending
-`_queued`, and its times are that. Rows have a fixed length, so that they cannot get another column, and readers that do
-not know a kind ignore its streams.
-
 Publishers are untrusted: decoding is bounded and strict, and rejects input with `FormatError` only.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import accumulate, chain, islice, pairwise, repeat, zip_longest
-from typing import Annotated, Any
+from itertools import islice, zip_longest
+from typing import Annotated
 
 import msgspec
 
@@ -31,24 +26,14 @@ from exporter.nccl.batch import (
     Progress,
     Stream,
 )
+from exporter.nccl.batch_columns import QUEUED, Columns, Index, check_columns, columns_of, operations_of, queued_columns
 from exporter.nccl.decoding import (
-    MAX_MICROSECONDS,
     Count,
     FormatError,
-    MessageBytes,
     Rank,
     Ranks,
     decode_versioned,
 )
-
-TENTHS = 10
-"""Resolution of times: parts of a microsecond."""
-
-_QUEUED = "_queued"
-"""End of the kind of a stream whose times are how long the operations of the stream without it were queued."""
-
-_TIMED = (False, True, None)
-"""Values of the column `timed`, by number."""
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{1,128}\Z")]
 """Printable ASCII only: labels and log lines that contain the text get neither line ends nor look-alike characters."""
@@ -59,10 +44,7 @@ Kind = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_]{1,32}\Z")]
 Hash = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}\Z")]
 Gpu = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{0,64}\Z")]
 Ports = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{0,1024}\Z")]
-Index = Annotated[int, msgspec.Meta(ge=0, lt=MAX_OPERATIONS)]
-Step = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
-Tenths = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICROSECONDS * TENTHS)]
 
 
 class _Communicator(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
@@ -76,23 +58,6 @@ class _Process(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_un
     world_rank: Rank | None
     gpu: Gpu
     ports: Ports
-
-
-class _Columns(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """One stream: indices into the tables, and its operations by column."""
-
-    communicator: Index
-    process: Index
-    kind: Index
-    rank: Rank
-    first: Count
-    steps: Annotated[list[Step], msgspec.Meta(max_length=MAX_OPERATIONS)]
-    sizes: Annotated[list[MessageBytes], msgspec.Meta(min_length=1, max_length=MAX_OPERATIONS)]
-    size_indices: Annotated[list[Index], msgspec.Meta(max_length=MAX_OPERATIONS)]
-    tenths: Annotated[list[Tenths], msgspec.Meta(min_length=1, max_length=MAX_OPERATIONS)]
-    timed: Annotated[
-        list[Annotated[int, msgspec.Meta(ge=0, le=2)]], msgspec.Meta(min_length=1, max_length=MAX_OPERATIONS)
-    ]
 
 
 class _Progress(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
@@ -115,7 +80,7 @@ class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     communicators: Annotated[list[_Communicator], msgspec.Meta(max_length=MAX_STREAMS)]
     processes: Annotated[list[_Process], msgspec.Meta(max_length=MAX_STREAMS)]
     kinds: Annotated[list[Kind], msgspec.Meta(max_length=MAX_STREAMS)]
-    streams: Annotated[list[_Columns], msgspec.Meta(max_length=MAX_STREAMS)]
+    streams: Annotated[list[Columns], msgspec.Meta(max_length=MAX_STREAMS)]
     progress: Annotated[list[_Progress], msgspec.Meta(max_length=MAX_PROGRESS)]
 
 
@@ -126,8 +91,6 @@ class _Versioned(msgspec.Struct, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Wire)
 _version_decoder = msgspec.msgpack.Decoder(_Versioned)
-_operation: Callable[[tuple[Any, ...]], Operation] = partial(tuple.__new__, Operation)
-"""Create an operation from a tuple without a Python-level constructor, which is three times as fast."""
 
 
 # --- encoding
@@ -217,10 +180,9 @@ def _wire(batch: Batch) -> _Wire:
 
     streams = []
     for stream, operations in batch.streams:
-        streams.append(_columns(*table_indices(stream), operations))
-        queued = [Operation(one.sequence, 0, one.queued, None) for one in operations if one.queued is not None]
-        if queued:
-            streams.append(_columns(*table_indices(replace(stream, kind=stream.kind + _QUEUED)), queued))
+        streams.append(columns_of(*table_indices(stream), operations))
+        if any(one.queued is not None for one in operations):
+            streams.append(queued_columns(*table_indices(replace(stream, kind=stream.kind + QUEUED)), operations))
     progress = [_Progress(*table_indices(one.stream), one.begun, one.ended) for one in batch.progress]
     return _Wire(
         batch.version,
@@ -235,25 +197,6 @@ def _wire(batch: Batch) -> _Wire:
         list(kinds),
         streams,
         progress,
-    )
-
-
-def _columns(communicator: int, process: int, kind: int, rank: int, operations: Sequence[Operation]) -> _Columns:
-    numbers, sizes, times, timed, _ = (list(column) for column in zip(*operations, strict=True))
-    steps = [after - before for before, after in pairwise(numbers)]
-    indices = {size: index for index, size in enumerate(dict.fromkeys(sizes))}
-    timings = [_TIMED.index(one) for one in timed]
-    return _Columns(
-        communicator,
-        process,
-        kind,
-        rank,
-        numbers[0],
-        steps if any(step != 1 for step in steps) else [],
-        list(indices),
-        [indices[size] for size in sizes] if len(indices) > 1 else [],
-        [round(time * TENTHS) for time in times],
-        timings if any(one != timings[0] for one in timings) else timings[:1],
     )
 
 
@@ -296,12 +239,12 @@ def decode_parts(data: bytes, operations: int) -> Iterator[Batch]:
 def _parts(head: Batch, wire: _Wire, limit: int) -> Iterator[Batch]:
     part: list[tuple[Stream, Sequence[Operation]]] = []
     room, progress = limit, head.progress
-    queued = {_key(wire, one): one for one in wire.streams if wire.kinds[one.kind].endswith(_QUEUED)}
+    queued = {_key(wire, one): one for one in wire.streams if wire.kinds[one.kind].endswith(QUEUED)}
     for columns in wire.streams:
-        if wire.kinds[columns.kind].endswith(_QUEUED):
+        if wire.kinds[columns.kind].endswith(QUEUED):
             continue
-        waits = queued.pop(_key(wire, columns, _QUEUED), None)  # once: many streams must not each expand a long one
-        stream, operations = _stream(wire, columns), _operations(columns, waits)
+        waits = queued.pop(_key(wire, columns, QUEUED), None)  # once: many streams must not each expand a long one
+        stream, operations = _stream(wire, columns), operations_of(columns, waits)
         while taken := list(islice(operations, room)):
             part.append((stream, taken))
             room -= len(taken)
@@ -323,7 +266,7 @@ def _decode_wire(data: bytes) -> _Wire:
         raise FormatError("too_large", f"more than {MAX_OPERATIONS} operations")
     for columns in wire.streams:
         _check_indices(wire, columns)
-        _check_columns(columns)
+        check_columns(columns)
     for progress in wire.progress:
         _check_indices(wire, progress)
     return wire
@@ -334,7 +277,7 @@ def _length(wire: _Wire) -> int:
     return sum(len(columns.tenths) for columns in wire.streams)
 
 
-def _check_indices(wire: _Wire, one: _Columns | _Progress) -> None:
+def _check_indices(wire: _Wire, one: Columns | _Progress) -> None:
     """Validate table indices and the rank.
 
     Raises:
@@ -353,26 +296,7 @@ def _check_indices(wire: _Wire, one: _Columns | _Progress) -> None:
         raise FormatError("invalid", f"rank {one.rank} of {ranks} ranks")
 
 
-def _check_columns(columns: _Columns) -> None:
-    """Validate that columns have the same length.
-
-    Raises:
-        FormatError: They do not.
-    """
-    count = len(columns.tenths)
-    if max(columns.size_indices, default=0) >= len(columns.sizes):
-        raise FormatError("invalid", f"size {max(columns.size_indices)} of {len(columns.sizes)}")
-    if len(columns.steps) not in (0, count - 1):
-        raise FormatError("invalid", f"{len(columns.steps)} steps for {count} operations")
-    if len(columns.size_indices) != count and (columns.size_indices or len(columns.sizes) != 1):
-        raise FormatError("invalid", f"{len(columns.size_indices)} sizes for {count} operations")
-    if len(columns.timed) not in (1, count):
-        raise FormatError("invalid", f"{len(columns.timed)} values of timed for {count} operations")
-    if columns.first + (sum(columns.steps) or count) >= 1 << 63:
-        raise FormatError("invalid", "sequence number out of range")
-
-
-def _stream(wire: _Wire, one: _Columns | _Progress) -> Stream:
+def _stream(wire: _Wire, one: Columns | _Progress) -> Stream:
     communicator = wire.communicators[one.communicator]
     process = wire.processes[one.process]
     return Stream(
@@ -390,26 +314,6 @@ def _stream(wire: _Wire, one: _Columns | _Progress) -> Stream:
     )
 
 
-def _key(wire: _Wire, columns: _Columns, ending: str = "") -> tuple[int, int, int, str]:
+def _key(wire: _Wire, columns: Columns, ending: str = "") -> tuple[int, int, int, str]:
     """Return what identifies a stream in a batch, with an ending of its kind."""
     return columns.communicator, columns.process, columns.rank, wire.kinds[columns.kind] + ending
-
-
-def _operations(columns: _Columns, queued: _Columns | None) -> Iterator[Operation]:
-    count = len(columns.tenths)
-    sizes, timed = columns.sizes, columns.timed
-    size = map(sizes.__getitem__, columns.size_indices) if columns.size_indices else repeat(sizes[0], count)
-    known = map(_TIMED.__getitem__, timed) if len(timed) == count else repeat(_TIMED[timed[0]], count)
-    waits: Iterable[float | None] = repeat(None, count)
-    if queued is not None:
-        waits = map(dict(zip(_numbers(queued), _times(queued), strict=True)).get, _numbers(columns))
-    return map(_operation, zip(_numbers(columns), size, _times(columns), known, waits, strict=True))
-
-
-def _numbers(columns: _Columns) -> Iterable[int]:
-    first, steps = columns.first, columns.steps
-    return accumulate(chain((first,), steps)) if steps else range(first, first + len(columns.tenths))
-
-
-def _times(columns: _Columns) -> Iterator[float]:
-    return (tenths / TENTHS for tenths in columns.tenths)

@@ -16,7 +16,8 @@ import pytest
 
 from exporter.mqtt.topics import batch_topic, parse_batch_topic
 from exporter.nccl.datagram import MAX_DATAGRAM, parse_datagram
-from tests.helpers.paths import ROOT
+from tests.fixtures.previous.datagram import parse_datagram as parse_previous
+from tests.helpers.paths import FIXTURES, ROOT
 
 FILE = ROOT / "exporter" / "hook" / "fabric_timing.py"
 
@@ -270,8 +271,12 @@ def test_hook_needs_python_3_9_and_the_standard_library_only():
     assert not keywords & {"strict", "slots", "kw_only"}
 
 
-def test_copied_file_sends_everything_at_exit(tmp_path, listener):
-    (tmp_path / "fabric_timing.py").write_text(FILE.read_text())
+PREVIOUS = FIXTURES / "previous" / "fabric_timing.py"
+
+
+@pytest.mark.parametrize("file", [FILE, PREVIOUS], ids=["this version", "the previous version"])
+def test_copied_file_sends_everything_at_exit(tmp_path, listener, file):
+    (tmp_path / "fabric_timing.py").write_text(file.read_text())
     job = """
 import fabric_timing
 with fabric_timing.collective("AllReduce", group="dp", size=64, rank=1, ranks=2):
@@ -285,6 +290,7 @@ fabric_timing.step(9)
     ((group, one),) = listener.operations(1)
     assert (group.title, group.rank, group.size, one.kind, one.sequence, one.message_bytes) == (
         "dp", 1, 2, "AllReduce", 0, 64)  # fmt: skip
+    assert one.queued == (0 if file is FILE else None)
     steps = [
         step for sent in listener.until(lambda received: any(one.steps for one in received)) for step in sent.steps
     ]
@@ -419,6 +425,22 @@ def test_asynchronous_collective_is_timed_until_completion(torch, load, listener
     assert (one.microseconds, one.began) == (7000, 1_000_000)
 
 
+def test_times_of_the_host_contain_the_whole_time_since_the_call(torch, load, listener, monkeypatch):
+    """Gloo runs two at a time: one is not queued behind the one before, and where it is, that is part of its time."""
+    module = load()
+    module.watch()
+    now = [1_000_000_000]
+    monkeypatch.setattr(module.time, "monotonic_ns", lambda: now[0])
+    works = [Work(Future()), Work(Future())]
+    for work in works:
+        torch.result = work
+        torch.distributed.all_reduce(Tensor(1), async_op=True)
+    for work in works:
+        now[0] += 7_000_000
+        work.future.finish()
+    assert [(one.microseconds, one.queued) for _, one in listener.operations(2)] == [(7000, 0), (14_000, 0)]
+
+
 @pytest.mark.parametrize(
     ("result", "function"),
     [
@@ -492,6 +514,49 @@ def test_queued_collective_is_timed_from_the_end_of_the_previous_one(torch, on_g
         event.at = at
     on_gpu._hook.poll()
     assert [record[4] for record in on_gpu._hook.ring] == [10_000, 5_000, 3_000]
+    # They were reached at 10, 11 and 40: the second one waited from 11 to 20 for the end of the first.
+    assert [record[7] for record in on_gpu._hook.ring] == [0, 9_000, 0]
+
+
+def test_time_in_the_queue_shows_how_late_a_rank_was(torch, on_gpu):
+    """Two ranks end together at 30 and 50; one reached the second collective at 12, the other one at 35."""
+    hook = on_gpu._hook
+    for reached in (12.0, 35.0):
+        for _ in range(2):
+            reduce(torch)
+        waiting = [event for one in hook.pending for event in (one.start, one.end)]
+        for event, at in zip(waiting, (10.0, 30.0, reached, 50.0), strict=True):
+            event.at = at
+        hook.poll()
+        hook.groups.clear()  # as in another process
+    whole = [record[4] + record[7] for record in hook.ring]
+    assert whole == [20_000, 38_000, 20_000, 15_000]
+    assert whole[1] - whole[3] == 23_000, "the second rank was late by that"
+
+
+def test_time_in_the_queue_counts_collectives_of_all_kinds_of_the_communicator_only(torch, on_gpu):
+    pair = Group("7", [1, 3], backend="nccl")
+    reduce(torch)
+    torch.distributed.all_gather_into_tensor(Tensor(4, device="cuda"), Tensor(1, device="cuda"))
+    torch.distributed.all_reduce(Tensor(1, device="cuda"), group=pair)
+    for event, at in zip(torch.gpu.events, (0.0, 8.0, 5.0, 12.0, 6.0, 14.0), strict=True):
+        event.at = at
+    on_gpu._hook.poll()
+    assert [record[4] for record in on_gpu._hook.ring] == [8_000, 4_000, 8_000]
+    assert [record[7] for record in on_gpu._hook.ring] == [0, 3_000, 0]
+
+
+@pytest.mark.parametrize("decode", [parse_datagram, parse_previous], ids=["this version", "the previous version"])
+def test_exporters_read_what_is_sent_of_a_gpu(torch, on_gpu, decode):
+    for _ in range(2):
+        reduce(torch)
+    for event, at in zip(torch.gpu.events, (10.0, 20.0, 11.0, 25.0), strict=True):
+        event.at = at
+    on_gpu._hook.poll()
+    read = decode(on_gpu._hook.encode(list(on_gpu._hook.ring), [], [])).operations
+    assert [(one.sequence, one.microseconds, one.timing) for one in read] == [(0, 10_000, "gpu"), (1, 5_000, "gpu")]
+    if decode is parse_datagram:
+        assert [one.queued for one in read] == [0, 9_000]
 
 
 def test_events_are_reused(torch, on_gpu):

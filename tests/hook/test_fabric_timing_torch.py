@@ -101,6 +101,7 @@ async def test_four_gloo_processes_agree_and_the_late_one_has_the_shortest_times
             operations[group.id, op.kind].setdefault(group.rank, {})[op.sequence] = op
             shapes[group.id] = (group.size, group.nodes)
     assert sorted(shapes.values()) == [(2, 1), (2, 1), (4, 1)]
+    assert {op.queued for one in received for op in one.datagram.operations} == {0}
     counts = Counter()
     for (group, kind), by_rank in operations.items():
         size, _ = shapes[group]

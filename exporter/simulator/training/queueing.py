@@ -41,17 +41,18 @@ class _Stream:
     latest: float = -math.inf
     numbers: dict[str, int] = field(default_factory=dict)
 
-    def add(self, start: float, took: float, slack: float) -> float | None:
+    def add(self, start: float, took: float, slack: float, more: float) -> float | None:
         """Add a collective; return for how long it was queued, None if unknown.
 
         Args:
             start: Its start.
             took: Its microseconds.
-            slack: Microseconds that lost ones before it can have lasted; 0 if there are none.
+            slack: Microseconds that lost ones which may have run just before it can have lasted; 0 if there are none.
+            more: The part of them that cannot have run before the last one.
         """
         earliest, latest = self.earliest, self.latest
         if slack:
-            latest = max(latest, start) + slack
+            latest = max(latest + more, start + slack, earliest + slack)
         elif start > latest + SAME_MICROSECONDS:
             self.earliest = self.latest = start + took
             return 0.0
@@ -73,19 +74,29 @@ class Queueing:
         """Return the microseconds for which each was queued; None if unknown.
 
         Args:
-            records: In any order; those of a later call come after them.
+            records: In any order, but for those of several kinds with one start; those of a later call come after them.
         """
         found: list[float | None] = [None] * len(records)
-        places: dict[_Key, list[tuple[float, int]]] = {}
+        places: dict[_Key, list[int]] = {}
         for place, one in enumerate(records):
             if one.microseconds is not None and one.start is not None:
-                places.setdefault((one.job, one.communicator, one.rank), []).append((one.start, place))
-        for key, own in places.items():
-            own.sort()
+                places.setdefault((one.job, one.communicator, one.rank), []).append(place)
+        for key, given in places.items():
+            own = _in_order(records, given)
             stream = self._streams.setdefault(key, _Stream())
-            for (_, place), queued in zip(own, _queued(stream, [records[place] for _, place in own]), strict=True):
+            for place, queued in zip(own, _queued(stream, [records[place] for place in own]), strict=True):
                 found[place] = queued
         return found
+
+
+def _in_order(records: Sequence[Record], places: Sequence[int]) -> list[int]:
+    """Return the places of records in order of their starts, and those of one kind in order of their numbers."""
+    by_start = sorted(places, key=lambda place: records[place].start or 0.0)
+    by_number = sorted(places, key=lambda place: (records[place].start or 0.0, records[place].sequence))
+    of_kinds: dict[str, list[int]] = {}
+    for place in reversed(by_number):
+        of_kinds.setdefault(records[place].kind, []).append(place)
+    return [of_kinds[records[place].kind].pop() for place in by_start]
 
 
 def _queued(stream: _Stream, records: Sequence[Record]) -> Iterator[float | None]:
@@ -95,28 +106,37 @@ def _queued(stream: _Stream, records: Sequence[Record]) -> Iterator[float | None
         if one.start is None or one.microseconds is None or lost is None:
             yield None
         else:
-            yield stream.add(one.start, one.microseconds, min(lost, MAX_LOST) * longest)
+            slack, more = (min(count, MAX_LOST) * longest for count in lost)
+            yield stream.add(one.start, one.microseconds, slack, more)
 
 
-def _lost_before(numbers: dict[str, int], records: Sequence[Record]) -> list[int | None]:
-    """Return how many lost collectives may have run just before each record; None for one that comes too late.
+def _lost_before(numbers: dict[str, int], records: Sequence[Record]) -> list[tuple[int, int] | None]:
+    """Return how many lost collectives may have run just before each record, and how many of them not earlier.
 
     A lost one ran somewhere between the records of its kind before and after it.
 
     Args:
         numbers: Next sequence number by kind, which are changed.
         records: Records in order of their starts.
+
+    Returns:
+        None for a record that was received before, or follows later ones.
     """
-    found: list[int | None] = [0] * len(records)
+    begin, end = [0] * (len(records) + 1), [0] * (len(records) + 1)
+    late: set[int] = set()
     places: dict[str, int] = {}
     for place, one in enumerate(records):
         lost = one.sequence - numbers.get(one.kind, 0)
         if lost < 0:
-            found[place] = None
+            late.add(place)
             continue
-        for between in range(places.get(one.kind, -1) + 1, place + 1) if lost else ():
-            before = found[between]
-            found[between] = None if before is None else before + lost
+        begin[places.get(one.kind, -1) + 1] += lost
+        end[place + 1] += lost
         numbers[one.kind] = one.sequence + 1
         places[one.kind] = place
+    found: list[tuple[int, int] | None] = []
+    lost = 0
+    for place in range(len(records)):
+        lost += begin[place] - end[place]
+        found.append(None if place in late else (lost, begin[place]))
     return found

@@ -46,7 +46,8 @@ class StreamTableBuilder:
         Args:
             key: Job, communicator, kind and exported rank.
             operations: Sequence number, bytes as nccl-tests counts them, microseconds, whether timed on the GPU, and
-                microseconds for which it waited behind the previous one; None for what is unknown of the last two.
+                microseconds for which it waited behind the previous one, which may be left out; None for what is
+                unknown of the last two.
             progress: Collectives begun, and completed; None if unknown.
             ranks: Number of ranks of the communicator.
             nodes: Number of nodes of the communicator; None if unknown.
@@ -73,7 +74,8 @@ class StreamTableBuilder:
             )
         if progress is not None:
             self._progress[key] = progress
-        for sequence, size, microseconds, timed, queued in operations:
+        for sequence, size, microseconds, timed, *rest in operations:
+            queued = rest[0] if rest else None
             assert sequence is not None and size is not None and microseconds is not None  # noqa: S101, PT018  # the others may be
             timing: tuple[float | None, ...] = (sequence, size, microseconds)
             if queued is not None:

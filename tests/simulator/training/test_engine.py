@@ -40,6 +40,8 @@ def test_collectives_of_a_communicator_run_one_after_the_other():
     found, execution = executed([program, program], work=[1.0, 3.0])
     assert found["AllReduce", 0].end == 0.5
     assert found["AllReduce", 1].starts == {0: 0.5, 1: 0.5}, "both had it queued"
+    assert found["AllReduce", 0].reached == {0: 0.0, 1: 0.0}
+    assert found["AllReduce", 1].reached == pytest.approx({0: 0.1, 1: 0.3}), "when the programs were there"
     assert execution.steps == [1.0]
 
 
