@@ -1,6 +1,7 @@
 """What a switch reports is bounded: texts, interfaces, and what is kept of them, however it is read."""
 
 import asyncio
+import threading
 from time import process_time
 
 import pytest
@@ -17,6 +18,7 @@ from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.port_labels import NAME_SECONDS, PortLabels
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.readers.snmp import inventory
+from exporter.sources.switch.readers.snmp.counters import SnmpCounters
 from exporter.sources.switch.readers.snmp.inventory import COLUMNS, IF_DESCR, IF_NAME, IF_TYPE
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
 from exporter.switch_api import http
@@ -173,6 +175,42 @@ def test_a_text_of_60_kb_by_snmp_is_cut_off_and_counted():
     assert [one.reason for one in result.problems] == [Reason.TEXT_LIMIT]
     assert {one.reason for one in reading.failures} >= {"text_limit"}
     assert next(iter(reading.parts)).columns["receive_bytes_total"].values == [7]
+
+
+@pytest.mark.slow
+def test_long_work_on_the_rows_of_a_large_switch_is_in_a_thread(monkeypatch):
+    """24,000 rows of counters: work on them in the event loop blocked scrapes and other polls for a second."""
+    rows = {(1, 3, 6, 1, 2, 1, 1, 3, 0): Typed(TIME_TICKS, 1)}
+    for index in range(1, 4001):
+        rows[*IF_MIB, 2, index] = rows[*IF_X, 1, index] = Typed(OCTET_STRING, b"Ethernet%d" % index)
+        rows[*IF_MIB, 3, index], rows[*IF_MIB, 8, index] = Typed(INTEGER, 6), Typed(INTEGER, 1)
+        for column in (6, 7, 10, 11, 13):  # ifHCInOctets to ifHCOutBroadcastPkts
+            rows[*IF_X, column, index] = Typed(COUNTER64, index)
+    threads = {}
+
+    def watched(name, work):
+        def call(*args, **options):
+            threads[name] = threading.current_thread()
+            return work(*args, **options)
+
+        return call
+
+    for name in ("add_walk", "missing_rows", "parts"):
+        monkeypatch.setattr(SnmpCounters, name, watched(name, getattr(SnmpCounters, name)))
+
+    async def read():
+        async with SnmpAgent(rows, max_reply=65_000) as agent:
+            address = "{}:{}".format(*await agent.start())
+            target = Target(name="leaf", address=address, lldp=False, snmp=Snmp(community="public"))
+            reader = SnmpReader(target, target.snmp, 120.0)
+            reading = await reader.read()
+            await reader.close()
+            return reading
+
+    reading = asyncio.run(read())
+    assert reading.parts[0].columns["receive_bytes_total"].values == [*range(1, 4001)]
+    assert threads.keys() == {"add_walk", "missing_rows", "parts"}
+    assert threading.current_thread() not in threads.values()
 
 
 def by_eapi(ports):
