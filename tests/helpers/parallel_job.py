@@ -18,12 +18,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-WIDTH = 512
-"""Elements of four bytes; a layer has the square of it: a MiB."""
+WIDTH = 256
+"""Elements of four bytes; a layer has the square of it, 256 KiB: too little for a verdict on the network, which is the
+memory of this machine and as slow as it is busy."""
 
 LAYERS = 6
-FORWARD, BACKWARD = 0.025, 0.05
-"""Seconds of a layer."""
+FORWARD, BACKWARD = 0.06, 0.14
+"""Seconds of a layer: long, for a machine that is busy delays processes by some hundredths of a second."""
 
 NOISE = 0.02
 """By how much these differ, from layer to layer and rank to rank: standard deviation, as a share."""
@@ -40,12 +41,20 @@ class Pace:
         self._is_late = os.environ.get("LATE_RANK") == os.environ["RANK"]
         self._share = float(os.environ.get("LATE_SHARE", "0"))
         self._each = int(os.environ.get("LATE_EACH", "1"))
+        self._overslept = 0.0
         self.step = 0
 
     def compute(self, seconds):
-        """Sleep for about this long; longer in the late steps of the late rank."""
+        """Sleep for about this long; longer in the late steps of the late rank.
+
+        A busy machine wakes a process late. That is made up for by the next sleep: the fault is the only late rank.
+        """
         late = self._share if self._is_late and self.step % self._each == 0 else 0.0
-        time.sleep(seconds * (1 + late) * max(0.0, self._chance.gauss(1.0, NOISE)))
+        wanted = seconds * (1 + late) * self._chance.gauss(1.0, NOISE)
+        asked = max(0.0, wanted - self._overslept)
+        began = time.monotonic()
+        time.sleep(asked)
+        self._overslept = time.monotonic() - began - asked
 
 
 class Computing(torch.autograd.Function):
@@ -81,7 +90,7 @@ class Layer(torch.nn.Module):
 
 def ddp(pace):
     """Return a step of DistributedDataParallel, each layer a bucket that is reduced while the pass continues."""
-    model = DistributedDataParallel(torch.nn.Sequential(*(Layer(pace) for _ in range(LAYERS))), bucket_cap_mb=1)
+    model = DistributedDataParallel(torch.nn.Sequential(*(Layer(pace) for _ in range(LAYERS))), bucket_cap_mb=0.25)
     if "COMM_HOOK" not in os.environ:
         model.register_comm_hook(None, default_hooks.allreduce_hook)
     return lambda: model(torch.ones(1, WIDTH)).sum().backward()
