@@ -19,7 +19,7 @@ COMPUTE = 1.2
 """Seconds that a rank computes in a step, as in parallel_job.py."""
 
 LAYOUTS = {"ddp": {"2"}, "fsdp": {"2"}, "pipeline": {"0", "2"}}
-"""For each layout, the ranks that may be named if rank 2 is late: in a pipeline all of its replica, which wait for it."""
+"""For each layout, the ranks that may be named if rank 2 is late: in a pipeline its replica, which waits for it."""
 
 ALARMS = {Verdict.STRAGGLER, Verdict.NETWORK, Verdict.HANG}
 
