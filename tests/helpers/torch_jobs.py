@@ -15,8 +15,8 @@ from tests.helpers.stack import free_port
 RANKS = 4
 JOB = "job"
 
-START_SECONDS = 180.0
-"""Seconds that the start may take: processes import torch, which takes a minute on a busy machine."""
+START_SECONDS = 300.0
+"""Seconds that the start may take: processes import torch, which takes minutes on a busy machine."""
 
 
 def environment(folder: Path, rank: int, port: int) -> dict[str, str]:
