@@ -15,9 +15,6 @@ from tests.hook.test_fabric_timing_torch import torch_python  # noqa: F401  # a 
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-COMPUTE = 1.2
-"""Seconds that a rank computes in a step, as in parallel_job.py."""
-
 LAYOUTS = {"ddp": {"2"}, "fsdp": {"2"}, "pipeline": {"0", "2"}}
 """For each layout, the ranks that may be named if rank 2 is late: in a pipeline its replica, which waits for it."""
 
@@ -34,6 +31,11 @@ async def judged(python, folder, layout, seconds, **fault):
 def named(given):
     """Return who is named as a straggler, each time."""
     return [{one.rank for one in found.ranks} for _, found in given if found.verdict is Verdict.STRAGGLER]
+
+
+def stated_loss(given):
+    """Return the loss by stragglers, of which the true one is a bit less than that of computing alone."""
+    return median(found.loss for _, found in given if found.verdict is Verdict.STRAGGLER)
 
 
 def verdicts(given):
@@ -53,8 +55,7 @@ async def test_a_rank_that_is_late_in_each_step_is_named(torch_python, tmp_path,
     later = [one for one in given if one[0] > 45]
     assert verdicts(later) == {Verdict.STRAGGLER}
     assert all({"2"} <= ranks <= LAYOUTS[layout] for ranks in named(given))
-    loss = 0.3 * COMPUTE / (1.3 * COMPUTE)
-    assert 1 / 2 < median(found.loss for _, found in later) / loss < 2
+    assert 1 / 2 < stated_loss(later) / (0.3 / 1.3) < 2
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -64,3 +65,4 @@ async def test_a_rank_that_is_late_in_each_fifth_step_is_named(torch_python, tmp
     assert all({"2"} <= ranks <= LAYOUTS[layout] for ranks in named(given))
     later = [one for one in given if one[0] > 80]
     assert len(named(later)) >= len(later) / 2
+    assert 1 / 2 < stated_loss(later) / (1.0 / 5 / 1.2) < 2
