@@ -6,6 +6,7 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 from exporter.simulator.training.records import Record, encode_record
 from exporter.sources.nccl.timing_socket import TimingSocket
@@ -55,9 +56,17 @@ def running(python: str, folder: Path, layout: str, **fault: str):
             one.wait()
 
 
-async def records(python: str, folder: Path, layout: str, seconds: float, **fault: str) -> list[Record]:
-    """Run a job for some seconds from its first record; return the records in order of arrival, from time 0."""
+class Run(NamedTuple):
+    """The records of a job in order of arrival, from time 0, and the mean seconds of a step."""
+
+    records: list[Record]
+    step_seconds: float
+
+
+async def run(python: str, folder: Path, layout: str, seconds: float, **fault: str) -> Run:
+    """Run a job for some seconds from its first record."""
     socket, found, first = TimingSocket(str(folder / "run" / "timing.sock")), [], None
+    steps: dict[int, int] = {}
     await socket.open()
     try:
         with running(python, folder, layout, **fault) as processes:
@@ -69,11 +78,12 @@ async def records(python: str, folder: Path, layout: str, seconds: float, **faul
                 for one in await socket.take():
                     first = one.at if first is None else first
                     found += _records(one.datagram, one.at - first)
+                    steps |= {step.number: step.at for step in one.datagram.steps if one.datagram.rank == 0}
     finally:
         await socket.close()
     assert found, f"no collective was timed within {START_SECONDS:g} s"
     (folder / "records.jsonl").write_bytes(b"".join(map(encode_record, found)))
-    return found
+    return Run(found, (steps[max(steps)] - steps[min(steps)]) / 1e6 / (max(steps) - min(steps)))
 
 
 def _records(datagram, arrived: float):
