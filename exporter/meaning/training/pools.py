@@ -7,7 +7,7 @@ spent waiting for another stage of the pipeline.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median_low
 
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.laps import KEPT_SECONDS, MAX_LAPS, Laps
@@ -123,7 +123,7 @@ def _waited_elsewhere(job: Job, communicator: Communicator, seconds: float, now:
     shares = {rank: job.exchanges[rank].share(now) for rank in communicator.members if rank in job.exchanges}
     if len(shares) < len(communicator.members):
         return {}
-    usual = median(shares.values())
+    usual = median_low(shares.values())
     return {rank: (share - usual) * seconds * 1e6 for rank, share in shares.items() if share > usual}
 
 

@@ -6,7 +6,7 @@ lateness begins at zero again: there is no saw.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import log, sqrt
 from statistics import median
 from typing import NamedTuple
@@ -45,8 +45,13 @@ MIN_LEVEL = 0.5
 """Lateness of the last rank, over the most in a step, while the others start together."""
 
 MIN_FULLNESS = 0.25
-"""Mean lateness of all operations of a step but the latest, over that of the latest: a half for a ramp, little for an
-operation that is late alone."""
+"""Lateness in the operations before the latest one over that of it: little for an operation that is late alone."""
+
+MIN_BLOCKED = 0.5
+"""Correlation from which on a pattern counts in which lateness is not carried, or …"""
+
+MIN_BLOCKED_SIGMAS = 5.0
+"""… so many standard deviations of the correlation by chance, if that is more."""
 
 MIN_LEVEL_SHARE = 0.2
 """Share of a step's operations that the others start together, from which on lateness is at its level."""
@@ -81,6 +86,9 @@ MIN_POWER = 1e-4
 FLOOR = 50.0
 """Microseconds that are added to lateness before its logarithm is compared."""
 
+FLOOR_SHARE = 0.1
+"""The same over the highest lateness, where small differences are noise."""
+
 PASSED_ON = 0.5
 """Correlation of lateness from one operation to the next from which on it is passed on."""
 
@@ -100,13 +108,13 @@ class Lateness(NamedTuple):
 
 
 class Saw(NamedTuple):
-    """A pattern in which lateness grows and is reset.
+    """A pattern in lateness, which grows and is reset, or repeats without being carried.
 
     Attributes:
         period: Operations until the pattern repeats.
         phase: Sequence number of the first operation of the pattern, modulo the period.
         resets: Places in the pattern where lateness begins at zero, from 0: the forward and the backward pass may each
-            have one.
+            have one. None if lateness is not carried from one operation to the next.
     """
 
     period: int
@@ -129,44 +137,67 @@ def is_passed_on(values: Mapping[int, Lateness]) -> bool:
     mean = sum(row) / len(row)
     row = [one - mean for one in row]
     power = sum(one * one for one in row) / len(row)
-    return power >= MIN_POWER and _correlation(row, 1, power) > PASSED_ON
+    return power >= MIN_POWER and _correlation(row, 1) > PASSED_ON * power
 
 
 def find_saw(values: Mapping[int, Lateness], known: int | None = None) -> Saw | None:
-    """Return the saw in a series, or None.
+    """Return the pattern in a series, or None.
 
-    The period is that of the other ranks' lateness, since the last one may be missing, or far too late to vary; or else
-    of its own.
+    Its period is that of the other ranks' lateness, since the last one may be missing, or far too late to vary; or else
+    of that of the last one. Patterns in which lateness is carried come first.
 
     Args:
-        values: Lateness of the last rank and mean lateness of the others, by sequence number.
+        values: Lateness by sequence number.
         known: The period that was found before: it is tried first.
+    """
+    rows = list(_rows(values))
+    if known is not None:
+        for row in rows:
+            saw = _as_pattern(values, _near(row, known), len(row))
+            if saw is not None:
+                return saw
+    periods = [_period(row) for row in rows]
+    for row, period in zip(rows, periods, strict=True):
+        saw = _as_pattern(values, period, len(row))
+        if saw is not None:
+            return saw
+    for row, period in zip(rows, periods, strict=True):
+        if period is not None and _correlation(row, period) >= max(MIN_BLOCKED, MIN_BLOCKED_SIGMAS / sqrt(len(row))):
+            return Saw(period, 0, ())
+    return None
+
+
+def _rows(values: Mapping[int, Lateness]) -> Iterator[list[float]]:
+    """Yield the changes of lateness from one operation to the next, as logarithms, in which a period is searched.
+
+    Their mean is 0, and the mean of their squares 1.
     """
     last = max(values)
     first = max(min(values), last - MAX_SERIES)
     alone = _unqueued(values)
-    attempts: list[tuple[Mapping[int, Lateness], Callable[[Lateness], float]]] = [
-        (values, _of_others),
-        (values, _of_last),
+    highest = sorted(one.last for one in values.values())[len(values) * 9 // 10]
+    attempts: list[tuple[Mapping[int, Lateness], Callable[[Lateness], float], float]] = [
+        (values, _of_others, FLOOR),
+        (values, _of_last, FLOOR),
+        (values, _of_last, max(FLOOR, FLOOR_SHARE * highest)),
     ]
     if 2 * len(alone) > len(values):
-        attempts.insert(0, (alone, _of_others))
-    for seen, which in attempts:
-        logarithms = {number: log(FLOOR + which(one)) for number, one in seen.items()}
+        attempts.insert(0, (alone, _of_others, FLOOR))
+    for seen, which, floor in attempts:
+        logarithms = {number: log(floor + which(one)) for number, one in seen.items()}
         changes = [_change(logarithms, number) for number in range(first, last)]
         mean = sum(changes) / max(len(changes), 1)
-        row = [one - mean for one in changes]
-        power = sum(one * one for one in row) / max(len(row), 1)
-        if power < MIN_POWER:
-            continue
-        period = None if known is None else _near(row, known, power)
-        period = _period(row, power) if period is None else period
-        saw = None if period is None else as_saw(values, period)
-        if saw is None and period is not None and 2 * period * MIN_REPETITIONS <= len(row):
-            saw = as_saw(values, 2 * period)  # two passes that are alike in part
-        if saw is not None:
-            return saw
-    return None
+        power = sum((one - mean) ** 2 for one in changes) / max(len(changes), 1)
+        if power >= MIN_POWER:
+            yield [(one - mean) / sqrt(power) for one in changes]
+
+
+def _as_pattern(values: Mapping[int, Lateness], period: int | None, count: int) -> Saw | None:
+    """Return the saw of a period, or of two: passes may be alike in part."""
+    if period is None:
+        return None
+    saw = as_saw(values, period)
+    return as_saw(values, 2 * period) if saw is None and 2 * period * MIN_REPETITIONS <= count else saw
 
 
 def _unqueued(values: Mapping[int, Lateness]) -> dict[int, Lateness]:
@@ -186,16 +217,16 @@ def _change(values: Mapping[int, float], number: int) -> float:
     return max(-MAX_CHANGE, min(values[number + 1] - values[number], MAX_CHANGE))
 
 
-def _correlation(row: Sequence[float], shift: int, power: float) -> float:
+def _correlation(row: Sequence[float], shift: int) -> float:
     count = len(row) - shift
-    return sum(map(float.__mul__, row[:count], row[shift:])) / count / power
+    return sum(map(float.__mul__, row[:count], row[shift:])) / count
 
 
-def _near(row: Sequence[float], known: int, power: float) -> int | None:
+def _near(row: Sequence[float], known: int) -> int | None:
     """Return a known period, or the next to it that is better; None if it is found no more."""
     if len(row) < known * MIN_REPETITIONS:
         return None
-    found = {shift: _correlation(row, shift, power) for shift in (known - 1, known, known + 1)}
+    found = {shift: _correlation(row, shift) for shift in (known - 1, known, known + 1)}
     best = max(found, key=found.__getitem__)
     best = known if found[known] >= SAME * found[best] else best
     return best if found[best] >= _least(row) else None
@@ -206,10 +237,10 @@ def _least(row: Sequence[float]) -> float:
     return max(MIN_CORRELATION, MIN_SIGMAS / sqrt(len(row)))
 
 
-def _period(row: Sequence[float], power: float) -> int | None:
+def _period(row: Sequence[float]) -> int | None:
     """Return the smallest shift at which the series resembles itself, as a peak of the correlation."""
     largest = len(row) // MIN_REPETITIONS
-    found = [1.0] + [_correlation(row, shift, power) for shift in range(1, largest + 2)]
+    found = [1.0] + [_correlation(row, shift) for shift in range(1, largest + 2)]
     best = max(found[2 : largest + 1], default=0.0)
     lowest, least = found[1], _least(row)
     for shift in range(2, largest + 1):
@@ -241,7 +272,7 @@ def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[in
     """
     counts = Counter(one.rank for one in values.values())
     usual, times = counts.most_common(1)[0]
-    pairs = same = 0
+    pairs, all_microseconds, same = 0, 0.0, 0.0
     for number, one in values.items():
         following = values.get(number + 1)
         if (
@@ -252,8 +283,9 @@ def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[in
         ):
             continue
         pairs += 1
-        same += following.rank == one.rank
-    return pairs < MIN_PAIRS or same >= max(MIN_SAME, 1 / len(counts) + MORE_SAME) * pairs
+        all_microseconds += one.last
+        same += one.last if following.rank == one.rank else 0.0
+    return pairs < MIN_PAIRS or same >= max(MIN_SAME, 1 / len(counts) + MORE_SAME) * all_microseconds
 
 
 def _of_last(one: Lateness) -> float:
@@ -269,7 +301,7 @@ def as_saw(values: Mapping[int, Lateness], period: int) -> Saw | None:
     tops, others = _profile(values, period, _of_last), _profile(values, period, _of_others)
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
-    if sum(tops) - max(tops) < MIN_FULLNESS * max(tops) * (period - 1):
+    if not _is_gradual(tops):
         return None
     changes = _changes(tops)
     end = min(range(period), key=changes.__getitem__)
@@ -287,6 +319,13 @@ def as_saw(values: Mapping[int, Lateness], period: int) -> Saw | None:
         return None
     phase = (end + 1) % period
     return Saw(period, phase, tuple(sorted((one + 1 - phase) % period for one in ends)))
+
+
+def _is_gradual(tops: Sequence[float]) -> bool:
+    """Return whether lateness grows to its highest value over several operations: one may be late alone."""
+    highest = max(range(len(tops)), key=tops.__getitem__)
+    before = [tops[highest - one] for one in range(1, 2 if len(tops) <= MIN_TOOTH else 3)]
+    return sum(before) >= MIN_FULLNESS * tops[highest] * len(before)
 
 
 def _is_reset(before: float, change: float, most: float) -> bool:

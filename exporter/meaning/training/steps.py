@@ -244,7 +244,7 @@ def _conclude(
         found = None if here is None else here.saw
         expected = counted[group] / number
         times = 1 if found is None or group == clock else round(expected / found.period)
-        if found is not None and (group == clock or _repeats(found.period, times, expected)):
+        if found is not None and found.resets and (group == clock or _repeats(found.period, times, expected)):
             steps.saws[group] = found if times == 1 or here is None else _whole(here, found, times)
         typical = _typical(streams, moved, number)
         for stream in streams:
