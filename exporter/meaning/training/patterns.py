@@ -1,8 +1,9 @@
-"""Saws: patterns in the lateness of the operations of a communicator, which grows within a step and is reset.
+"""Patterns in the lateness of the operations of a communicator, which repeat with each step.
 
 Where a pass computes on while its collectives run, a rank that is slow by a little is later with each operation, and
-the others wait once, at the end of the pass. Where each collective blocks the pass, all ranks leave it together, and
-lateness begins at zero again: there is no saw.
+the others wait once, at the end of the pass: lateness is carried, grows like the teeth of a saw, and is reset. Where
+each collective blocks the pass, all ranks leave it together, and lateness begins at zero again; what repeats is which
+operations are late.
 """
 
 from collections import Counter
@@ -36,7 +37,7 @@ SMALLEST = 0.45
 """Correlation over the highest one from which on the smallest shift is the period: some steps hide theirs."""
 
 MAX_FALLS = 0.3
-"""Falls within a saw over its rises, except for the one at its end."""
+"""Falls within a tooth over its rises, at most."""
 
 TOGETHER = 0.15
 """Mean lateness of the others, over the most in a step, below which they start together: their operation was queued."""
@@ -58,6 +59,10 @@ MIN_LEVEL_SHARE = 0.2
 
 MAX_RESETS = 4
 """Resets in a step, at most, with …"""
+
+MAX_JUMP = 0.6
+"""Highest rise from one operation to the next over all rises of a tooth, at most: operations of the backward pass are
+later than those of the forward pass also where they block."""
 
 MIN_TOOTH = 3
 """… so many operations between them at least, on average."""
@@ -107,24 +112,24 @@ class Lateness(NamedTuple):
     rank: str
 
 
-class Saw(NamedTuple):
+class Pattern(NamedTuple):
     """A pattern in lateness, which grows and is reset, or repeats without being carried.
 
     Attributes:
         period: Operations until the pattern repeats.
         phase: Sequence number of the first operation of the pattern, modulo the period.
         resets: Places in the pattern where lateness begins at zero, from 0: the forward and the backward pass may each
-            have one. None if lateness is not carried from one operation to the next.
+            have one. Empty if lateness is not carried from one operation to the next.
     """
 
     period: int
     phase: int
     resets: tuple[int, ...] = (0,)
 
-    def repeated(self, times: int) -> "Saw":
-        """Return the saw of which a period is so many of this one."""
+    def repeated(self, times: int) -> "Pattern":
+        """Return the pattern of which a period is so many of this one."""
         resets = tuple(self.period * one + place for one in range(times) for place in self.resets)
-        return Saw(self.period * times, self.phase, resets)
+        return Pattern(self.period * times, self.phase, resets)
 
     def teeth(self) -> list[int]:
         """Return for each place the reset before it."""
@@ -140,7 +145,7 @@ def is_passed_on(values: Mapping[int, Lateness]) -> bool:
     return power >= MIN_POWER and _correlation(row, 1) > PASSED_ON * power
 
 
-def find_saw(values: Mapping[int, Lateness], known: int | None = None) -> Saw | None:
+def find_pattern(values: Mapping[int, Lateness], known: int | None = None) -> Pattern | None:
     """Return the pattern in a series, or None.
 
     Its period is that of the other ranks' lateness, since the last one may be missing, or far too late to vary; or else
@@ -153,17 +158,17 @@ def find_saw(values: Mapping[int, Lateness], known: int | None = None) -> Saw | 
     rows = list(_rows(values))
     if known is not None:
         for row in rows:
-            saw = _as_pattern(values, _near(row, known), len(row))
-            if saw is not None:
-                return saw
+            pattern = _teeth_of(values, _near(row, known), len(row))
+            if pattern is not None:
+                return pattern
     periods = [_period(row) for row in rows]
     for row, period in zip(rows, periods, strict=True):
-        saw = _as_pattern(values, period, len(row))
-        if saw is not None:
-            return saw
+        pattern = _teeth_of(values, period, len(row))
+        if pattern is not None:
+            return pattern
     for row, period in zip(rows, periods, strict=True):
         if period is not None and _correlation(row, period) >= max(MIN_BLOCKED, MIN_BLOCKED_SIGMAS / sqrt(len(row))):
-            return Saw(period, 0, ())
+            return Pattern(period, 0, ())
     return None
 
 
@@ -175,11 +180,10 @@ def _rows(values: Mapping[int, Lateness]) -> Iterator[list[float]]:
     last = max(values)
     first = max(min(values), last - MAX_SERIES)
     alone = _unqueued(values)
-    highest = sorted(one.last for one in values.values())[len(values) * 9 // 10]
     attempts: list[tuple[Mapping[int, Lateness], Callable[[Lateness], float], float]] = [
         (values, _of_others, FLOOR),
         (values, _of_last, FLOOR),
-        (values, _of_last, max(FLOOR, FLOOR_SHARE * highest)),
+        (values, _of_last, max(FLOOR, FLOOR_SHARE * _high(values))),
     ]
     if 2 * len(alone) > len(values):
         attempts.insert(0, (alone, _of_others, FLOOR))
@@ -192,16 +196,16 @@ def _rows(values: Mapping[int, Lateness]) -> Iterator[list[float]]:
             yield [(one - mean) / sqrt(power) for one in changes]
 
 
-def _as_pattern(values: Mapping[int, Lateness], period: int | None, count: int) -> Saw | None:
-    """Return the saw of a period, or of two: passes may be alike in part."""
+def _teeth_of(values: Mapping[int, Lateness], period: int | None, count: int) -> Pattern | None:
+    """Return the teeth of a period, or of two: passes may be alike in part."""
     if period is None:
         return None
-    saw = as_saw(values, period)
-    return as_saw(values, 2 * period) if saw is None and 2 * period * MIN_REPETITIONS <= count else saw
+    pattern = find_teeth(values, period)
+    return find_teeth(values, 2 * period) if pattern is None and 2 * period * MIN_REPETITIONS <= count else pattern
 
 
 def _unqueued(values: Mapping[int, Lateness]) -> dict[int, Lateness]:
-    """Return the operations that the others did not start together: in some steps a late rank may hide the saw."""
+    """Return the operations that the others did not start together: in some steps a late rank may hide the pattern."""
     most = sorted(one.others for one in values.values())[len(values) * 9 // 10]
     usual = median(one.last for one in values.values())
     return {number: one for number, one in values.items() if one.others > TOGETHER * most or one.last < usual}
@@ -272,20 +276,25 @@ def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[in
     """
     counts = Counter(one.rank for one in values.values())
     usual, times = counts.most_common(1)[0]
-    pairs, all_microseconds, same = 0, 0.0, 0.0
-    for number, one in values.items():
-        following = values.get(number + 1)
-        if (
-            following is None
-            or number % period in ends
-            or one.last <= FLOOR
-            or (2 * times > len(values) and one.rank == usual)
-        ):
-            continue
-        pairs += 1
-        all_microseconds += one.last
-        same += one.last if following.rank == one.rank else 0.0
-    return pairs < MIN_PAIRS or same >= max(MIN_SAME, 1 / len(counts) + MORE_SAME) * all_microseconds
+    shows_nothing = usual if 2 * times > len(values) else None
+    least = max(FLOOR, FLOOR_SHARE * _high(values))
+    pairs = [
+        (one.last, following.rank == one.rank)
+        for number, one in values.items()
+        if one.last > least
+        and one.rank != shows_nothing
+        and number % period not in ends
+        and (following := values.get(number + 1)) is not None
+        and following.rank != shows_nothing
+    ]
+    same = sum(last for last, is_same in pairs if is_same)
+    needed = max(MIN_SAME, 1 / len(counts) + MORE_SAME)
+    return len(pairs) < MIN_PAIRS or same >= needed * sum(last for last, _ in pairs)
+
+
+def _high(values: Mapping[int, Lateness]) -> float:
+    """Return the lateness of the last rank that one operation in ten exceeds."""
+    return sorted(one.last for one in values.values())[len(values) * 9 // 10]
 
 
 def _of_last(one: Lateness) -> float:
@@ -296,8 +305,8 @@ def _of_others(one: Lateness) -> float:
     return one.others
 
 
-def as_saw(values: Mapping[int, Lateness], period: int) -> Saw | None:
-    """Return the saw of a period, if the middle lateness over a step grows and is reset once, or reaches its level."""
+def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
+    """Return the pattern of a period if the middle lateness grows, or reaches its level, and is reset; None if not."""
     tops, others = _profile(values, period, _of_last), _profile(values, period, _of_others)
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
@@ -309,16 +318,18 @@ def as_saw(values: Mapping[int, Lateness], period: int) -> Saw | None:
     if is_level and changes[end] > -MIN_LEVEL * max(tops):  # at the level from the first operation on
         rises = _changes(others)
         end = max(range(period), key=rises.__getitem__)
-        return Saw(period, (end + 1) % period) if _is_carried(values, period, {end}) else None
+        return Pattern(period, (end + 1) % period) if _is_carried(values, period, {end}) else None
     ends = {end} | {place for place in range(period) if _is_reset(tops[place], changes[place], max(tops))}
     if len(ends) > min(MAX_RESETS, max(period // MIN_TOOTH, 1)):
         return None
     within = [one for place, one in enumerate(changes) if place not in ends]
-    rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
-    if (not is_level and falling > MAX_FALLS * rising) or not _is_carried(values, period, ends):
+    rises = [one for one in within if one > 0]
+    rising, falling = sum(rises), -sum(one for one in within if one < 0)
+    jumps = len(within) > MIN_TOOTH and max(rises, default=0.0) > MAX_JUMP * rising
+    if (not is_level and (falling > MAX_FALLS * rising or jumps)) or not _is_carried(values, period, ends):
         return None
     phase = (end + 1) % period
-    return Saw(period, phase, tuple(sorted((one + 1 - phase) % period for one in ends)))
+    return Pattern(period, phase, tuple(sorted((one + 1 - phase) % period for one in ends)))
 
 
 def _is_gradual(tops: Sequence[float]) -> bool:
