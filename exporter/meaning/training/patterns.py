@@ -33,6 +33,9 @@ MIN_CONTRAST = 0.3
 SAME = 0.8
 """Correlation at a known period over that at the next one, from which on it is still the period."""
 
+SAME_PHASE = 16
+"""Part of a period by which the phase of the same pattern may differ."""
+
 SMALLEST = 0.45
 """Correlation over the highest one from which on the smallest shift is the period: some steps hide theirs."""
 
@@ -126,6 +129,15 @@ class Pattern(NamedTuple):
     phase: int
     resets: tuple[int, ...] = (0,)
 
+    def is_like(self, other: "Pattern") -> bool:
+        """Return whether another pattern is the same, but for a small difference of the phases."""
+        apart = abs(self.phase - other.phase)
+        return (
+            self.period == other.period
+            and bool(self.resets) == bool(other.resets)
+            and min(apart, self.period - apart) <= max(1, self.period // SAME_PHASE)
+        )
+
     def repeated(self, times: int) -> "Pattern":
         """Return the pattern of which a period is so many of this one."""
         resets = tuple(self.period * one + place for one in range(times) for place in self.resets)
@@ -166,8 +178,12 @@ def find_pattern(values: Mapping[int, Lateness], known: int | None = None) -> Pa
         pattern = _teeth_of(values, period, len(row))
         if pattern is not None:
             return pattern
-    for row, period in zip(rows, periods, strict=True):
-        if period is not None and _correlation(row, period) >= max(MIN_BLOCKED, MIN_BLOCKED_SIGMAS / sqrt(len(row))):
+    for row, period in [*((row, known) for row in rows), *zip(rows, periods, strict=True)]:
+        if (
+            period is not None
+            and period < len(row)
+            and _correlation(row, period) >= max(MIN_BLOCKED, MIN_BLOCKED_SIGMAS / sqrt(len(row)))
+        ):
             return Pattern(period, 0, ())
     return None
 

@@ -39,9 +39,6 @@ MIN_STEPS = 3
 MAX_FAILED = 4
 """Searches that do not find a known pattern again before it is given up, or as many as found it."""
 
-SAME_PHASE = 16
-"""Part of a period by which the phase of the same pattern may differ."""
-
 ENOUGH_SERIES = 48
 """Operations of a clock without a pattern of which each is a step, if they are of at least …"""
 
@@ -216,13 +213,12 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
 def _compare(series: Series, found: Pattern | None) -> None:
     """Take a pattern that was found, or none; a known one is given up only when it is not found again repeatedly."""
     known = series.pattern
-    if known is not None and found is not None and found.period == known.period:
-        apart = abs(found.phase - known.phase)
-        if min(apart, known.period - apart) <= max(1, known.period // SAME_PHASE):
-            series.failed, series.confirmed = 0, min(series.confirmed + 1, MAX_FAILED)
-            return
+    if known is not None and found is not None and known.is_like(found):
+        series.failed, series.confirmed = 0, min(series.confirmed + 1, MAX_FAILED)
+        return
     series.failed += 1
-    if known is None or series.failed > series.confirmed:
+    is_carried_at_last = found is not None and found.resets and (known is None or not known.resets)
+    if known is None or is_carried_at_last or series.failed > series.confirmed:
         series.pattern, series.failed, series.confirmed = found, 0, 0
 
 
