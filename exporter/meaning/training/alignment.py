@@ -349,7 +349,8 @@ def _add_evidence(
             break
         late[rank] = lateness
         sums[rank] = sums.get(rank, 0.0) + lateness
-    others = (sum(late.values()) - max(middle - ordered[0][1], 0.0)) / count if late else 0.0
+    inner = ordered[max(count // 4, 1) : max(count // 2, 2)]  # of a late host all ranks are late
+    others = sum(middle - taken for _, taken in inner) / len(inner)
     if len(late) > MAX_LATE:
         late = dict(islice(late.items(), max(MAX_LATE, count // 8)))
     return Arrivals(key[1], pending.size, share, late, others)

@@ -106,7 +106,7 @@ class Lateness(NamedTuple):
 
     Attributes:
         last: Microseconds of the last rank to start.
-        others: Mean of all others.
+        others: Mean of those between the median and the last quarter.
         rank: The last rank.
     """
 

@@ -113,7 +113,7 @@ class Arrivals(NamedTuple):
         size: Bytes as nccl-tests counts them.
         share: Share of the known ranks that reported.
         late: Microseconds after the median rank, of the last ranks to start, the last one first.
-        others: Mean lateness of all reporting ranks without the last one.
+        others: Mean lateness of the ranks between the median and the last quarter: how far ranks drift apart.
     """
 
     sequence: int
