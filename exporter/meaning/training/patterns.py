@@ -85,6 +85,12 @@ MIN_SAME = 0.3
 MORE_SAME = 0.15
 """… so much more than by chance."""
 
+ENOUGH_VALUES = 8
+"""Values at a place of which the middle one counts."""
+
+MIN_SMOOTHED = 100
+"""Operations of a period from which on a place that differs from all around it is noise: there are few of each."""
+
 MAX_CHANGE = 1.5
 """Change of the logarithm of lateness from one operation to the next that is more than a reset."""
 
@@ -273,11 +279,21 @@ def _period(row: Sequence[float]) -> int | None:
 
 
 def _profile(values: Mapping[int, Lateness], period: int, which: Callable[[Lateness], float]) -> list[float]:
-    """Return the middle lateness at each place of a period."""
+    """Return the middle lateness at each place of a period, without places that differ from all around them."""
     places: list[list[float]] = [[] for _ in range(period)]
     for number, one in values.items():
         places[number % period].append(which(one))
-    return [median(one) if one else 0.0 for one in places]
+    found = [_middle(one) for one in places]
+    if period < MIN_SMOOTHED:
+        return found
+    return [median(found[(place + near) % period] for near in (-2, -1, 0, 1, 2)) for place in range(period)]
+
+
+def _middle(found: Sequence[float]) -> float:
+    """Return the middle value, or of few values the third quartile: a value is too low where a record is missing."""
+    if len(found) >= ENOUGH_VALUES:
+        return median(found)
+    return sorted(found)[len(found) * 3 // 4] if found else 0.0
 
 
 def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[int]) -> bool:
