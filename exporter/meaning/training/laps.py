@@ -75,6 +75,7 @@ class Laps:
         streams: Operations that wait, by communicator and kind.
         done: Complete laps by communicator and kind, by number.
         added: Communicator, kind and number of laps that were completed since they were last added to pools.
+        unplaced: Communicators and kinds whose place in a step is unknown, beside another kind that carries lateness.
         revision: Number of times that complete laps were renumbered or dropped.
     """
 
@@ -82,6 +83,7 @@ class Laps:
     streams: dict[tuple[str, str], StreamLaps] = field(default_factory=dict)
     done: dict[tuple[str, str], dict[int, Lap]] = field(default_factory=dict)
     added: list[tuple[str, str, int]] = field(default_factory=list)
+    unplaced: set[tuple[str, str]] = field(default_factory=set)
     revision: int = 0
 
 
@@ -98,14 +100,17 @@ def fold(job: Job, laps: Laps, now: float) -> None:
     for stream in [stream for stream in laps.streams if stream[0] not in job.communicators]:
         del laps.streams[stream]
         laps.done.pop(stream, None)
+        laps.unplaced.discard(stream)
     carried = {name for name, kind in laps.streams if step_counts.group_of(job, name, kind) in laps.steps.carried}
     for (name, kind), waiting in laps.streams.items():
         if waiting.operations:
             pattern = laps.steps.carried.get(step_counts.group_of(job, name, kind))
             if pattern is None and name in carried:
-                waiting.operations.clear()  # its place in the step is unknown
+                waiting.operations.clear()
+                laps.unplaced.add((name, kind))
                 laps.revision += laps.done.pop((name, kind), None) is not None
                 continue
+            laps.unplaced.discard((name, kind))
             _fold_stream(laps, job.communicators[name], (name, kind), pattern, now)
 
 
@@ -207,9 +212,9 @@ def _of_tooth(operations: Sequence[Arrivals], phase: int, period: int, count: in
 def _at_the_end(row: Sequence[tuple[int, float, bool]], count: int) -> float:
     """Return how late a rank is before lateness is reset, from its lateness by place since the last reset."""
     most = max(lateness for _, lateness, _ in row)
-    place, lateness = next((place, lateness) for place, lateness, _ in row if lateness >= LEVEL * most)
-    # What is left of the pass before may still be in the first operations.
-    begun, start = min((known, at) for at, known, _ in row if at <= place)
+    begun, start = min((lateness, place) for place, lateness, _ in row)  # before it is what is left of the last pass
+    reached = ((place, lateness) for place, lateness, _ in row if place > start and lateness >= LEVEL * most)
+    place, lateness = next(reached, (start, most))
     behind = [together for at, _, together in row if at > place]
     if place == start or len(behind) < 2 or sum(behind) < len(behind) / 2:
         return most

@@ -33,6 +33,9 @@ MIN_CONTRAST = 0.3
 SAME = 0.8
 """Correlation at a known period over that at the next one, from which on it is still the period."""
 
+NEAR = 50
+"""Part of a period within which a higher correlation shows the period better."""
+
 SAME_PHASE = 16
 """Part of a period by which the phase of the same pattern may differ."""
 
@@ -274,7 +277,8 @@ def _period(row: Sequence[float]) -> int | None:
         lowest = min(lowest, found[shift - 1])
         is_peak = one >= found[shift - 1] and one >= found[shift + 1]
         if is_peak and one >= least and one >= SMALLEST * best and one - lowest >= MIN_CONTRAST:
-            return shift
+            near = range(shift, min(shift + max(shift // NEAR, 1), largest) + 1)
+            return max(near, key=found.__getitem__)
     return None
 
 

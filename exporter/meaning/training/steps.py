@@ -6,8 +6,8 @@ lateness that is carried from one operation to the next grows within a step and 
 each step.
 """
 
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.meaning.training.alignment import nodes_of
@@ -91,6 +91,7 @@ class Series:
         pattern: The pattern that was found.
         failed: Searches in a row that did not find it again, and …
         confirmed: … that did, of which MAX_FAILED count.
+        rival: What the last search found.
         whole: The pattern, how often it repeats in a step, and the pattern of a step.
     """
 
@@ -101,6 +102,7 @@ class Series:
     pattern: Pattern | None = None
     failed: int = 0
     confirmed: int = 0
+    rival: Pattern | None = None
     whole: tuple[Pattern, int, Pattern] | None = None
 
 
@@ -212,13 +214,14 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
 
 def _compare(series: Series, found: Pattern | None) -> None:
     """Take a pattern that was found, or none; a known one is given up only when it is not found again repeatedly."""
-    known = series.pattern
+    known, rival, series.rival = series.pattern, series.rival, found
     if known is not None and found is not None and known.is_like(found):
         series.failed, series.confirmed = 0, min(series.confirmed + 1, MAX_FAILED)
         return
     series.failed += 1
     is_carried_at_last = found is not None and found.resets and (known is None or not known.resets)
-    if known is None or is_carried_at_last or series.failed > series.confirmed:
+    is_found_twice = found is None or series.confirmed == 0 or (rival is not None and rival.is_like(found))
+    if known is None or is_carried_at_last or (series.failed > series.confirmed and is_found_twice):
         series.pattern, series.failed, series.confirmed = found, 0, 0
 
 
@@ -250,16 +253,35 @@ def _conclude(
         times = 1 if found is None or group == clock else round(expected / found.period)
         if found is not None and found.resets and (group == clock or _repeats(found.period, times, expected)):
             steps.carried[group] = found if times == 1 or here is None else _whole(here, found, times)
-        typical = _typical(streams, moved, number)
-        for stream in streams:
-            if group in steps.carried:
-                counts[stream] = steps.carried[group].period
-                continue
-            exact = typical[stream] / number
-            before = steps.counts.get(stream)
-            same = before is not None and abs(exact - before) <= 0.5 + 1.5 * exact * REPORT_STEPS / number
-            counts[stream] = before if before is not None and same else max(round(exact), 1)
+        if group in steps.carried:
+            counts |= dict.fromkeys(streams, steps.carried[group].period)
+        else:
+            counts |= _counts(steps.counts, _typical(streams, moved, number), number)
     steps.counts = counts
+
+
+def _counts(
+    before: Mapping[StreamName, int], typical: Mapping[StreamName, int], number: float
+) -> dict[StreamName, int]:
+    """Return the operations of a step of streams; those with the same work have the same.
+
+    A count stays the same while it may be right.
+
+    Args:
+        before: Counts of before.
+        typical: Operations of each stream.
+        number: Number of steps.
+    """
+    counts: dict[StreamName, int] = {}
+    for moved in set(typical.values()):
+        streams = [stream for stream, one in typical.items() if one == moved]
+        exact = moved / number
+        count = max(round(exact), 1)
+        usual = Counter(before[stream] for stream in streams if stream in before).most_common(1)
+        if usual and abs(exact - usual[0][0]) <= 0.5 + 1.5 * exact * REPORT_STEPS / number:
+            count = usual[0][0]
+        counts |= dict.fromkeys(streams, count)
+    return counts
 
 
 def _whole(series: Series, pattern: Pattern, times: int) -> Pattern:
