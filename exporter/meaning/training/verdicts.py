@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from exporter.meaning.training import hangs, pools, stragglers
+from exporter.meaning.training import hangs, losses, pools, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
@@ -192,7 +192,7 @@ def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judg
     ranks, hosts = stragglers.suspects(job, found, step, now)
     if ranks and not _moves(memory, frozenset(one.rank for one in ranks), now):
         return Judgement(Verdict.STRAGGLER, ranks, hosts, compared, matched, ranks[0].loss, share)
-    waited = stragglers.waited(found, step, now)
+    waited = losses.waited(found, step, now)
     if share is not None and share < MIN_BANDWIDTH_SHARE:
         return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share, shares)
     verdict = Verdict.IMBALANCED if ranks or waited >= MIN_WAITED_RATIO else Verdict.FINE
