@@ -292,12 +292,14 @@ class Collectives:
                     taken = communicator.arrivals[key[0]] = deque(maxlen=MAX_UNFOLDED)
                 taken.append(found)
         if tick is not None:
+            if ticks:
+                communicator.longest_pause = max(communicator.longest_pause * 0.999, now - ticks[-1].time)
             ticks.append(tick)
 
 
 def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Progress:
-    """Return the progress of a rank, and since when it is the same."""
-    same = before is not None and before[:2] == (begun, ended) and now - before.reported <= PROGRESS_VALID_SECONDS
+    """Return the progress of a rank, and since when it is the same: numbers only grow, whatever reports are lost."""
+    same = before is not None and before[:2] == (begun, ended)
     return Progress(begun, ended, now, before.since if before is not None and same else now)
 
 

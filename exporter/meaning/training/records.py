@@ -212,6 +212,7 @@ class Communicator:
         places: Number of members by host.
         arrivals: Operations that were compared, by kind, until they are taken as evidence on steps.
         ticks: Sums of what was settled at one time.
+        longest_pause: Longest time in seconds between two of them; older ones count less.
     """
 
     ranks: int
@@ -228,6 +229,7 @@ class Communicator:
     arrivals: dict[str, deque[Arrivals]] = field(default_factory=dict)
     ticks: deque[Tick] = field(default_factory=deque)
     places: dict[str, int] = field(default_factory=dict)
+    longest_pause: float = 0.0
 
 
 @dataclass(slots=True)
