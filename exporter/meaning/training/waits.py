@@ -8,7 +8,7 @@ A rank at fault moves nowhere: it begins and ends nothing in any communicator. W
 as one that evaluates or that trains another part of the job, the others wait for its work, and nothing hangs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from exporter.core.collectives import AFTER_ALL
@@ -30,11 +30,21 @@ _NOT_BEGUN = Progress(0, 0, float("-inf"), float("-inf"))
 
 
 class Wait(NamedTuple):
-    """Ranks that wait in a communicator, and those of its ranks that did not begin that collective; none if all did."""
+    """A collective that some ranks of a communicator began and that ended on none, by the last report of each.
+
+    Attributes:
+        communicator: The communicator.
+        waiting: The ranks that began it.
+        missing: Those that did not; empty if all did, or if that is not known.
+        all_began: Whether all did.
+        is_stuck: Whether one of them has waited for long, and not only a few of them do.
+    """
 
     communicator: str
     waiting: frozenset[str]
-    missing: frozenset[str] = frozenset()
+    missing: frozenset[str]
+    all_began: bool
+    is_stuck: bool
 
 
 class Hang(NamedTuple):
@@ -63,19 +73,20 @@ def find_hang(job: Job, pause: float, now: float) -> Hang | None:
         if not communicator.ticks or now - communicator.ticks[-1].time > MOVING_SECONDS
         for wait in _waits(name, communicator, now)
     ]
-    stages = [rank for rank in job.exchanges if _waits_for_stage(job, rank, LONG_WAIT_SECONDS + pause, now)]
-    if not found and not stages:
+    exchanges = [one for exchange in job.exchanges.values() for one in exchange.progress.values()]
+    between_stages = any(_has_waited(one, LONG_WAIT_SECONDS + pause, now) for one in exchanges)
+    if not between_stages and not any(one.is_stuck for one in found):
         return None
     moving = _moving(job, now)
-    found = [one for one in found if moving.isdisjoint(job.communicators[one.communicator].members)]
-    if not found:
-        return None if moving or not stages else Hang()
-    ranks = _origins(job, found, now)
-    return Hang(ranks, () if ranks else sorted({one.communicator for one in found if not one.missing}))
+    stopped = [one for one in found if moving.isdisjoint(job.communicators[one.communicator].members)]
+    if not any(one.is_stuck for one in stopped):
+        return Hang() if between_stages and not moving else None
+    ranks = _origins(job, stopped, {rank for one in found for rank in one.waiting}, now)
+    return Hang(ranks, () if ranks else sorted({one.communicator for one in stopped if one.all_began}))
 
 
 def _waits(name: str, communicator: Communicator, now: float) -> list[Wait]:
-    """Return the collectives of a communicator in which ranks wait for long.
+    """Return the collectives of a communicator in which ranks wait.
 
     Where ranks did not begin one kind, that is what the others wait for: a process checks what has ended when it begins
     the next collective, so that what all began may have ended.
@@ -86,40 +97,33 @@ def _waits(name: str, communicator: Communicator, now: float) -> list[Wait]:
 
 
 def _wait(name: str, communicator: Communicator, kind: str, now: float) -> Wait | None:
-    """Return who waits for whom in one kind of collectives; None if nothing does for long.
+    """Return who waits for whom in one kind of collectives; None if no rank does.
 
     Only begun collectives are comparable: GPUs may have finished more than their ranks have checked, and ranks that
     wait have begun as many more as they could.
     """
-    members, longest = communicator.members, LONG_WAIT_SECONDS + communicator.longest_pause
+    members = communicator.members
     reported = {rank: communicator.progress.get((kind, rank), _NOT_BEGUN) for rank in members}
     ended = max((one.ended for one in reported.values()), default=0) if kind in AFTER_ALL else 0
     known = {rank: one for rank, one in reported.items() if one.begun >= ended}
-    waiting = frozenset(
-        rank
-        for rank, one in known.items()
-        if one.begun > max(ended, one.ended)
-        and now - one.reported <= PROGRESS_VALID_SECONDS
-        and now - one.since >= longest
-    )
+    waiting = frozenset(rank for rank, one in known.items() if one.begun > max(ended, one.ended))
     if not waiting:
         return None
+    seconds = LONG_WAIT_SECONDS + communicator.longest_pause
+    is_long = any(_has_waited(known[rank], seconds, now) for rank in waiting)
     least = min(one.begun for one in known.values())
-    all_began = kind in AFTER_ALL and least > ended
+    is_ahead = kind in AFTER_ALL and least > ended  # all that are known began it, some of them more
     ahead = frozenset(rank for rank in waiting if known[rank].begun > least)
     missing = frozenset(rank for rank, one in known.items() if one.begun == least)
-    if ahead and len(missing) <= len(known) * (MAX_AHEAD_SHARE if all_began else 0.5):
-        return Wait(name, ahead, missing)
-    return Wait(name, waiting) if all_began and len(waiting) == len(members) >= communicator.ranks else None
+    if ahead and len(missing) <= len(known) * (MAX_AHEAD_SHARE if is_ahead else 0.5):
+        return Wait(name, ahead, missing, all_began=False, is_stuck=is_long)
+    all_began = is_ahead and len(waiting) == len(members) >= communicator.ranks
+    return Wait(name, waiting, frozenset(), all_began, is_long and len(waiting) > len(members) / 2)
 
 
-def _waits_for_stage(job: Job, rank: str, seconds: float, now: float) -> bool:
-    """Return whether a rank has waited for some seconds in an operation between two ranks."""
-    exchange = job.exchanges.get(rank)
-    return exchange is not None and any(
-        one.begun > one.ended and now - one.reported <= PROGRESS_VALID_SECONDS and now - one.since >= seconds
-        for one in exchange.progress.values()
-    )
+def _has_waited(one: Progress, seconds: float, now: float) -> bool:
+    """Return whether a rank has been in a collective for some seconds, and reports that it still is."""
+    return one.begun > one.ended and now - one.reported <= PROGRESS_VALID_SECONDS and now - one.since >= seconds
 
 
 def _moving(job: Job, now: float) -> set[str]:
@@ -139,21 +143,19 @@ def _changed(progress: Iterable[tuple[str, Progress]], now: float) -> set[str]:
     return {rank for rank, one in progress if now - one.since < MOVING_SECONDS}
 
 
-def _origins(job: Job, found: Sequence[Wait], now: float) -> list[str]:
+def _origins(job: Job, stopped: Sequence[Wait], waiting: Set[str], now: float) -> list[str]:
     """Return the ranks that others wait for and that wait for no other; empty if they cannot be known.
 
     A stage of a pipeline that waits for another one begins no collective either. Its operations between two ranks show
-    it. Where these are not reported, ranks of several hosts that no single communicator shows may be such stages.
+    it. Where these are not reported, ranks that no single communicator shows may be such stages.
     """
-    missing = {rank for one in found for rank in one.missing}
-    missing -= {rank for one in found for rank in one.waiting}
-    missing -= {rank for rank in missing if _waits_for_stage(job, rank, LONG_WAIT_SECONDS / 2, now)}
+    missing = {rank for one in stopped for rank in one.missing} - waiting
+    missing -= {
+        rank for rank, one in job.exchanges.items() if any(each.begun > each.ended for each in one.progress.values())
+    }
     reporting = _reporting_hosts(job, now)
     missing = {rank for rank in missing if job.hosts.get(rank) in reporting}
-    if not job.exchanges and not any(missing <= one.missing for one in found):
-        if len({job.hosts[rank] for rank in missing}) > 1:
-            return []
-    return sorted(missing)
+    return sorted(missing) if job.exchanges or any(missing <= one.missing for one in stopped) else []
 
 
 def _reporting_hosts(job: Job, now: float) -> set[str]:
