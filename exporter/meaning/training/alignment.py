@@ -241,7 +241,10 @@ class Collectives:
             job.communicators[stream.communicator] = found
             job.opened.add(host)
         found.last_seen = found.members[stream.rank] = now
-        if job.hosts.get(stream.rank) != host or job.ports.get(stream.rank) != stream.ports:
+        before = job.hosts.get(stream.rank)
+        if before not in {None, host}:
+            job.claims.move(stream.rank, host, now)
+        if before != host or job.ports.get(stream.rank) != stream.ports:
             job.hosts[stream.rank], job.ports[stream.rank] = host, stream.ports
         return found
 
@@ -292,9 +295,7 @@ class Collectives:
                     taken = communicator.arrivals[key[0]] = deque(maxlen=MAX_UNFOLDED)
                 taken.append(found)
         if tick is not None:
-            if ticks:
-                communicator.longest_pause = max(communicator.longest_pause * 0.999, now - ticks[-1].time)
-            ticks.append(tick)
+            communicator.add_tick(tick)
 
 
 def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Progress:

@@ -1,8 +1,9 @@
 """Hangs: whether a job that ran has stopped, in whole or in part, and which ranks went no further.
 
-If ranks report what they began, `waits` shows who waits for whom. Otherwise communicators that do the same work are compared: the one with the fewest operations is where the job stopped.
-Operations that do not end are not recorded, so that within a communicator that hangs all ranks have reported equally
-many. In a pipeline those with the fewest often belong to a stage that waits for another one, so that no rank is named.
+If ranks report what they began, `waits` shows who waits for whom. Otherwise communicators that do the same work are
+compared: the one with the fewest operations is where the job stopped. Operations that do not end are not recorded, so
+that within a communicator that hangs all ranks have reported equally many. In a pipeline those with the fewest often
+belong to a stage that waits for another one, so that no rank is named.
 A job that ended has equally many operations everywhere, and does not hang.
 """
 

@@ -128,6 +128,10 @@ def _declare(schema: Schema) -> Outputs:
             "Timings dropped because of the limits on collectives, communicators and ranks, or because they were late."
         ),
         "matched_ranks_ratio": gauge("Share of the job's ranks with recent collectives that could be compared."),
+        "job_runs": gauge(
+            "Number of jobs that report under this name, each from hosts of its own: the same ranks keep coming from so"
+            " many hosts. Above 1 there is no verdict."
+        ),
         "verdict_seconds": gauge("Time since the verdict on the job last changed."),
         "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the median rank."),
         "network_ratio": gauge(
@@ -264,6 +268,7 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
                 "unmatched_collectives_total": [job.unmatched for job in jobs.values()],
                 "dropped_collectives_total": [job.dropped + job.late for job in jobs.values()],
                 "matched_ranks_ratio": [judgements[name].matched for name in jobs],
+                "job_runs": [job.claims.runs(now) for job in jobs.values()],
                 "verdict_seconds": [now - state.memories[name].since for name in jobs],
                 "waited_ratio": [judgements[name].loss for name in jobs],
                 "network_ratio": [judgements[name].bandwidth for name in jobs],

@@ -156,7 +156,9 @@ def _needed(current: Verdict, formed: Verdict) -> int:
 
 
 def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:
-    """Form a verdict from the evidence."""
+    """Form a verdict from the evidence; none on several runs of one name."""
+    if job.claims.runs(now) > 1:
+        return Judgement(Verdict.UNKNOWN)
     step = memory.laps.steps.seconds
     compared, matched = _matched(job, now, max(LONG_WINDOW, MATCHED_STEPS * (step or 0.0)))
     is_enough = compared >= MIN_OPERATIONS and matched >= MIN_MATCHED_SHARE

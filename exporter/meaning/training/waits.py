@@ -8,7 +8,8 @@ A rank at fault moves nowhere: it begins and ends nothing in any communicator. W
 as one that evaluates or that trains another part of the job, the others wait for its work, and nothing hangs.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from exporter.core.collectives import AFTER_ALL
@@ -143,7 +144,7 @@ def _changed(progress: Iterable[tuple[str, Progress]], now: float) -> set[str]:
     return {rank for rank, one in progress if now - one.since < MOVING_SECONDS}
 
 
-def _origins(job: Job, stopped: Sequence[Wait], waiting: Set[str], now: float) -> list[str]:
+def _origins(job: Job, stopped: Sequence[Wait], waiting: AbstractSet[str], now: float) -> list[str]:
     """Return the ranks that others wait for and that wait for no other; empty if they cannot be known.
 
     A stage of a pipeline that waits for another one begins no collective either. Its operations between two ranks show
