@@ -83,7 +83,8 @@ def find_hang(job: Job, pause: float, now: float) -> Hang | None:
     if not any(one.is_stuck for one in stopped):
         return Hang() if between_stages and not moving else None
     ranks = _origins(job, stopped, {rank for one in found for rank in one.waiting}, now)
-    return Hang(ranks, () if ranks else sorted({one.communicator for one in stopped if one.all_began}))
+    dead = () if ranks else tuple(sorted({one.communicator for one in stopped if one.all_began}))
+    return Hang(tuple(ranks), dead)
 
 
 def _waits(name: str, communicator: Communicator, now: float) -> list[Wait]:
