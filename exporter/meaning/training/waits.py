@@ -68,14 +68,17 @@ def find_hang(job: Job, pause: float, now: float) -> Hang | None:
         pause: The longest pause of the job so far, in seconds.
         now: Time.
     """
-    found = [
-        wait
-        for name, communicator in job.communicators.items()
-        if not communicator.ticks or now - communicator.ticks[-1].time > MOVING_SECONDS
-        for wait in _waits(name, communicator, now)
-    ]
-    exchanges = [one for exchange in job.exchanges.values() for one in exchange.progress.values()]
-    between_stages = any(_has_waited(one, LONG_WAIT_SECONDS + pause, now) for one in exchanges)
+    idle = {
+        name: one
+        for name, one in job.communicators.items()
+        if not one.ticks or now - one.ticks[-1].time > MOVING_SECONDS
+    }
+    found = [wait for name, communicator in idle.items() for wait in _waits(name, communicator, now)]
+    between_stages = len(idle) == len(job.communicators) and any(
+        _has_waited(one, LONG_WAIT_SECONDS + pause, now)
+        for exchange in job.exchanges.values()
+        for one in exchange.progress.values()
+    )
     if not between_stages and not any(one.is_stuck for one in found):
         return None
     moving = _moving(job, now)
