@@ -128,10 +128,7 @@ def _declare(schema: Schema) -> Outputs:
             "Timings dropped because of the limits on collectives, communicators and ranks, or because they were late."
         ),
         "matched_ranks_ratio": gauge("Share of the job's ranks with recent collectives that could be compared."),
-        "job_runs": gauge(
-            "Number of jobs that report under this name, each from hosts of its own: the same ranks keep coming from so"
-            " many hosts. Above 1 there is no verdict."
-        ),
+        "job_runs": gauge("Number of jobs that report under this name, on different hosts; no verdict above 1."),
         "verdict_seconds": gauge("Time since the verdict on the job last changed."),
         "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the median rank."),
         "network_ratio": gauge(
@@ -139,9 +136,7 @@ def _declare(schema: Schema) -> Outputs:
             " or the highest of the job itself; absent while that is unknown."
         ),
     }
-    verdicts = {
-        "verdict": gauge("1 for the verdict on the job from the timings of its collectives, 0 for all others."),
-    }
+    verdicts = {"verdict": gauge("1 for the verdict on the job from the timings of its collectives, 0 for all others.")}
     kinds = {
         "bus_bandwidth_bytes_per_second": gauge(
             "Bus bandwidth as nccl-tests defines it, from the time of the last rank to start, so without waiting, for"

@@ -20,6 +20,9 @@ VALID_SECONDS = 30.0
 MAX_HOSTS = 8
 """Hosts of one rank that are stored."""
 
+MAX_RANKS = 4096
+"""Ranks whose hosts are stored: those of all runs of a name are alike."""
+
 
 class _Claim(NamedTuple):
     """When a rank first and last came from a host after it had come from another one."""
@@ -36,6 +39,8 @@ class Claims:
 
     def move(self, rank: str, host: str, now: float) -> None:
         """Record that a rank comes from another host than before."""
+        if rank not in self._hosts and len(self._hosts) >= MAX_RANKS:
+            return
         hosts = self._hosts.setdefault(rank, {})
         known = hosts.pop(host, None)
         first = now if known is None or now - known.last > VALID_SECONDS else known.first
