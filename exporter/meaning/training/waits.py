@@ -96,7 +96,7 @@ def _waits(name: str, communicator: Communicator, now: float) -> list[Wait]:
     Where ranks did not begin one kind, that is what the others wait for: a process checks what has ended when it begins
     the next collective, so that what all began may have ended.
     """
-    kinds = sorted({kind for kind, _ in communicator.progress})
+    kinds = sorted({kind for (kind, _), one in communicator.progress.items() if one.begun > one.ended})
     found = [wait for kind in kinds if (wait := _wait(name, communicator, kind, now)) is not None]
     return [wait for wait in found if wait.missing] or found
 
