@@ -129,6 +129,10 @@ def _declare(schema: Schema) -> Outputs:
         ),
         "matched_ranks_ratio": gauge("Share of the job's ranks with recent collectives that could be compared."),
         "job_runs": gauge("Number of jobs that report under this name, on different hosts; no verdict above 1."),
+        "arrivals_ratio": gauge(
+            "Share of the compared collectives for which ranks reported how long they were queued: their lateness is that"
+            " of the arrivals of ranks, not of durations alone; over one minute."
+        ),
         "verdict_seconds": gauge("Time since the verdict on the job last changed."),
         "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the median rank."),
         "network_ratio": gauge(
@@ -269,6 +273,7 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
                 "dropped_collectives_total": [job.dropped + job.late for job in jobs.values()],
                 "matched_ranks_ratio": [judgements[name].matched for name in jobs],
                 "job_runs": [job.claims.runs(now) for job in jobs.values()],
+                "arrivals_ratio": [judgements[name].arrivals for name in jobs],
                 "verdict_seconds": [now - state.memories[name].since for name in jobs],
                 "waited_ratio": [judgements[name].loss for name in jobs],
                 "network_ratio": [judgements[name].bandwidth for name in jobs],

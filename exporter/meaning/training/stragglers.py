@@ -155,9 +155,9 @@ def _named(
         if is_host:
             ranks_of = [rank for rank, host in job.hosts.items() if host in one.names]
             return [_suspect(rank, one, pool) for rank in sorted(ranks_of, key=rank_order)], sorted(one.names)
-        if pool.inside:
-            one = one._replace(loss=min(one.loss, loss_between(job, one.names, found.values(), seconds, now, window)))
-        return [_suspect(rank, one, pool) for rank in sorted(one.names, key=rank_order)], []
+        between = loss_between(job, one.names, found.values(), seconds, now, window) if pool.inside else one.loss
+        stated = one._replace(loss=min(one.loss, between))
+        return [_suspect(rank, stated, pool) for rank in sorted(one.names, key=rank_order)], []
     return [], []
 
 

@@ -9,14 +9,14 @@ two verdicts does not flap.
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from exporter.meaning.training import hangs, losses, pools, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
 from exporter.meaning.training.laps import Laps, fold
-from exporter.meaning.training.pools import Pools
+from exporter.meaning.training.pools import Pool, PoolName, Pools
 from exporter.meaning.training.records import Job
 from exporter.meaning.training.steps import is_live
 from exporter.meaning.training.stragglers import Suspect
@@ -85,6 +85,7 @@ class Judgement:
         bandwidth: Share of the expected bandwidth of the slowest communicator; None if unknown.
         communicators: The same for each communicator between hosts, if the job is network-bound; 0 for each in which
             all ranks began a collective that does not end, if it hangs.
+        arrivals: Share of the compared operations whose arrivals are known; None if unknown.
     """
 
     verdict: Verdict
@@ -95,6 +96,7 @@ class Judgement:
     loss: float = 0.0
     bandwidth: float | None = None
     communicators: Mapping[str, float] = field(default_factory=dict)
+    arrivals: float | None = None
 
 
 @dataclass(slots=True)
@@ -133,7 +135,7 @@ def judge(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgem
     _forget_previous_run(job, memory)
     fold(job, memory.laps, now)
     hangs.record(job, memory.operations)
-    formed = _formed(job, memory, now, baseline)
+    formed = replace(_formed(job, memory, now, baseline), arrivals=_arrivals(job, now))
     names = frozenset(one.rank for one in formed.ranks)
     verdict, ranks, times = memory.formed
     # Other ranks make another verdict, unless some are the same.
@@ -157,6 +159,13 @@ def _forget_previous_run(job: Job, memory: JobMemory) -> None:
         for one in fields(JobMemory):
             setattr(memory, one.name, getattr(fresh, one.name))
     memory.live = live or memory.live
+
+
+def _arrivals(job: Job, now: float) -> float | None:
+    """Return the share of the operations compared whose arrivals are known; None if none were compared."""
+    ticks = [tick for one in job.communicators.values() for tick in one.ticks if now - tick.time <= LONG_WINDOW]
+    compared = sum(tick.compared for tick in ticks)
+    return sum(tick.arrivals for tick in ticks) / compared if compared else None
 
 
 def _same_ranks(one: Judgement, other: Judgement) -> bool:
@@ -191,18 +200,34 @@ def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judg
     share = min(shares.values(), default=None)
     found = {} if step is None else pools.update(job, memory.laps, memory.pools, step, now)
     settled = memory.operations.settled
+    known = Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
     if not is_enough or step is None or settled is None or now - settled > max(RECENT_SECONDS, RECENT_STEPS * step):
-        return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
-    if memory.given is not None and not any(len(pool.laps) >= stragglers.MIN_LAPS for pool in found.values()):
-        return memory.given  # steps are counted in another way since
+        return known
+    return _of_steps(job, memory, found, known, shares, step, now)
+
+
+def _of_steps(
+    job: Job,
+    memory: JobMemory,
+    found: Mapping[PoolName, Pool],
+    known: Judgement,
+    shares: Mapping[str, float],
+    step: float,
+    now: float,
+) -> Judgement:
+    """Form a verdict from steps and bandwidths; nothing hangs, and there is enough data."""
+    given = memory.given
+    is_counted = any(len(pool.laps) >= stragglers.MIN_LAPS for pool in found.values())
+    if given is not None and given.verdict in (Verdict.STRAGGLER, Verdict.IMBALANCED) and not is_counted:
+        return given  # the operations of a step are counted in another way since
     ranks, hosts = stragglers.suspects(job, found, step, now)
     if ranks and not _moves(memory, frozenset(one.rank for one in ranks), now):
-        return Judgement(Verdict.STRAGGLER, ranks, hosts, compared, matched, ranks[0].loss, share)
+        return replace(known, verdict=Verdict.STRAGGLER, ranks=ranks, hosts=hosts, loss=ranks[0].loss)
     waited = losses.waited(found, step, now)
-    if share is not None and share < MIN_BANDWIDTH_SHARE:
-        return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share, shares)
+    if known.bandwidth is not None and known.bandwidth < MIN_BANDWIDTH_SHARE:
+        return replace(known, verdict=Verdict.NETWORK, loss=waited, communicators=shares)
     verdict = Verdict.IMBALANCED if ranks or waited >= MIN_WAITED_RATIO else Verdict.FINE
-    return Judgement(verdict, (), (), compared, matched, waited, share)
+    return replace(known, verdict=verdict, loss=waited)
 
 
 def _moves(memory: JobMemory, names: frozenset[str], now: float) -> bool:
