@@ -11,6 +11,7 @@ others names it.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
+from statistics import median
 from typing import NamedTuple
 
 from exporter.meaning.training.alignment import nodes_of
@@ -47,6 +48,9 @@ MAX_CHANCE = 1e-3
 
 MAX_CHANCE_STEADY = 1e-2
 """The same, if it costs about the same in each step: what is last at random is late by a little or by much."""
+
+ALIKE_TIMES = 2.0
+"""Cost of a step over the middle one of a window, above which it is not usual."""
 
 MIN_LOSS = 0.02
 """Share of the time that a suspect must cost."""
@@ -269,8 +273,29 @@ def candidate(
         window: Seconds, and least number of steps.
     """
     recent = recent_steps(laps, now, window)
-    names = _apart([laps[number][1] for number in recent], members)
-    if len(laps) < MIN_LAPS or members < 2 or not names:
+    if len(laps) < MIN_LAPS or members < 2:
+        return None
+    costs = [laps[number][1] for number in recent]
+    usual = ALIKE_TIMES * median(max(one.values(), default=0.0) for one in costs)
+    # A long pause of another rank in one step hides a rank that is late in each: then the usual costs count alone.
+    shortened = [{name: min(cost, usual) for name, cost in one.items()} for one in costs]
+    for names in {_apart(costs, members): None, _apart(shortened, members): None}:
+        found = _examined(laps, recent, names, members, seconds, window)
+        if found is not None:
+            return found
+    return None
+
+
+def _examined(
+    laps: Mapping[int, tuple[float, Mapping[str, float]]],
+    recent: Sequence[int],
+    names: frozenset[str],
+    members: int,
+    seconds: float,
+    window: Window,
+) -> Candidate | None:
+    """Return some names if the others wait for them; see `candidate`."""
+    if not names:
         return None
     gains = [_gain(laps[number][1], names) for number in recent]
     positive = sorted(one for one in gains if one > 0)

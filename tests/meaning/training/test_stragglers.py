@@ -1,0 +1,67 @@
+"""Who is named from the steps of a pool, and what that costs."""
+
+import pytest
+
+from exporter.meaning.training.losses import loss_between
+from exporter.meaning.training.pools import Pool
+from exporter.meaning.training.records import Job
+from exporter.meaning.training.stragglers import WINDOWS, candidate
+
+MILLISECOND = 1000.0
+STEP = 2.0
+"""Seconds of a step."""
+
+
+def laps(*costs):
+    """Return steps from their costs in milliseconds by name, of which the last one is complete now."""
+    count = len(costs)
+    return {
+        number: (STEP * (number - count + 1), {name: cost * MILLISECOND for name, cost in one.items()})
+        for number, one in enumerate(costs)
+    }
+
+
+def named(steps, members=128, window=WINDOWS[0]):
+    found = candidate(steps, members, STEP, 0.0, window)
+    return None if found is None else set(found.names)
+
+
+def test_a_rank_that_is_last_in_each_step_is_named_after_four():
+    each = {"a": 200, "b": 20}
+    assert [named(laps(*[each] * count)) for count in (3, 4)] == [None, {"a"}]
+
+
+def test_a_pause_of_another_rank_is_no_evidence_against_it():
+    steps = laps({"a": 200}, {"a": 200}, {"a": 200, "b": 2000}, {"a": 200}, {"a": 200}, {"a": 200})
+    assert named(steps) == {"a"}
+
+
+def test_pauses_of_other_ranks_in_the_past_do_not_outweigh_it():
+    pauses = [{name: 2000} for name in "cdefghij"]
+    assert named(laps(*pauses, *[{"a": 200}] * 6)) == {"a"}
+
+
+def test_another_rank_that_was_last_for_several_steps_does():
+    moved = [{"c": 250}] * 12
+    assert named(laps(*moved, *[{"a": 200}] * 6)) is None
+
+
+@pytest.mark.parametrize(("members", "expected"), [(128, {"a"}), (4, None)])
+def test_of_few_members_one_may_be_the_last_by_chance(members, expected):
+    steps = laps({"a": 250}, {"a": 300}, {"a": 60, "b": 50}, {"a": 220}, {"a": 280})
+    assert named(steps, members) == expected
+
+
+def test_of_few_members_one_that_costs_the_same_each_time_is_named_sooner():
+    steady = laps(*[{"a": 200, "b": 20}] * 5)
+    assert [named(steady, members) for members in (4, 2)] == [{"a"}, None]
+
+
+def test_a_rank_costs_no_more_than_its_host_shows_to_other_hosts():
+    """In a pipeline a stage may have time: its rank is late in its host by 200 ms, the step by 50 ms."""
+    job = Job(0.0, 0.0, hosts={"a": "gpu-0", "b": "gpu-0", "c": "gpu-1"})
+    inside = Pool(inside=True, laps=laps(*[{"a": 200}] * 6))
+    between = Pool(laps=laps(*[{"a": 50, "b": 50, "c": 10}] * 6))
+    window = WINDOWS[0]
+    assert loss_between(job, {"a"}, [inside, between], STEP, 0.0, window) == pytest.approx(0.05 / STEP)
+    assert loss_between(job, {"a"}, [inside], STEP, 0.0, window) == 1.0
