@@ -130,8 +130,8 @@ def _declare(schema: Schema) -> Outputs:
         "matched_ranks_ratio": gauge("Share of the job's ranks with recent collectives that could be compared."),
         "job_runs": gauge("Number of jobs that report under this name, on different hosts; no verdict above 1."),
         "arrivals_ratio": gauge(
-            "Share of the compared collectives for which ranks reported how long they were queued, over one minute: their"
-            " lateness is that of the arrivals of ranks, not of durations alone."
+            "Share of the compared collectives for which ranks reported how long they were queued, over one minute."
+            " Their lateness is that of the arrivals of ranks, not of durations alone."
         ),
         "verdict_seconds": gauge("Time since the verdict on the job last changed."),
         "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the median rank."),

@@ -80,6 +80,26 @@ def test_an_operation_waits_for_reporting_ranks_for_a_limited_time(known):
     assert arrivals(known) == (2, MIB, 0.75, {"3": 700}, 0.0)
 
 
+def test_a_rank_that_reported_a_later_operation_is_not_waited_for(known):
+    """Each rank reports in order: the record that is missing is lost."""
+    take(known, {0: 1000, 1: 1000, 3: 300}, 10.0, number=1)
+    take(known, {0: 1, 1: 1, 2: 1, 3: 1}, 10.0, number=2)
+    known.settle(10.0)
+    job = known.jobs["llm"]
+    assert (job.matched, job.partial, job.pending) == (1, 1, 0)
+
+
+def test_lateness_is_that_of_arrivals_where_they_are_known(known):
+    """Three ranks had the operation queued behind the one before: durations show no difference to the last rank."""
+    stream = [Stream("llm", "0xa", "AllReduce", str(rank), 4, 4, f"gpu-{rank}", 4) for rank in range(4)]
+    for rank, queued in enumerate((900.0, 850.0, 0.0, 900.0)):
+        known.add_timings(stream[rank], [Timing(1, MIB, 100.0, 1.0, queued)], 10.0)
+    known.settle(10.0)
+    assert arrivals(known).late == {"2": 900.0}
+    assert summed_evidence(known).waited == {}
+    assert summed_evidence(known).bus["AllReduce", MIB].microseconds == 100.0
+
+
 def test_too_few_ranks_show_only_the_bandwidth(known):
     take(known, {0: 1, 1: 1, 2: 1, 3: 1}, 10.0, number=1)
     known.settle(10.0)
