@@ -442,7 +442,7 @@ def try_make_test(command: str) -> None:
     assert packages.startswith(".ci/packages ")
     assert "promtool:prometheus" in packages
     parallel = "--numprocesses=auto --dist=loadfile --no-loadscope-reorder"
-    assert tests.strip() == f'{BIN}/python -m pytest -p tests.helpers.skips {parallel} -m "not slow"'
+    assert tests.strip() == f'{BIN}/python -m pytest -p tests.helpers.skips {parallel} -m "not slow and not job"'
 
 
 def try_curl(command: str) -> None:

@@ -59,10 +59,10 @@ def test_documented_numbers_in_words_equal_the_code():
     times = (verdicts.TIMES_TO_RAISE, verdicts.TIMES_TO_CLEAR)
     assert (times, verdicts.RECENT_STEPS, verdicts.MOVING_SECONDS) == ((2, 3), 2.5, 180)
     assert (alignment.MIN_COMPARED_SHARE, stragglers.MAX_SUSPECTS_SHARE, hangs.MAX_BEHIND_SHARE) == (0.5, 0.125, 0.25)
-    assert (stragglers.WINDOWS, stragglers.MIN_LATE_LAPS) == (((12.0, 6), (30.0, 10), (60.0, 24)), 3)
+    assert (stragglers.WINDOWS, stragglers.MIN_LATE_LAPS) == (((12.0, 4), (30.0, 10), (60.0, 24)), 3)
     for words in ("twice in a row", "three times (the rest)", "half of them will do", "two and a half steps"):
         assert words in PAGE
-    for words in ("windows of 12, 30 and 60 seconds (or of 6, 10 and 24 steps)", "in at least three steps"):
+    for words in ("windows of 12, 30 and 60 seconds (or of 4, 10 and 24 steps)", "in at least three steps"):
         assert words in PAGE
     for words in ("an eighth of those", "at most a quarter", "in the last three minutes"):
         assert words in PAGE

@@ -31,7 +31,9 @@ def laps(**numbers):
 def test_a_step_counts_when_all_communicators_of_a_pool_have_it():
     """The one that has not reported may be that of the rank for which all wait."""
     (pool,) = pools.update(job("a", "b"), laps(a=range(4, 9), b=range(4, 8)), pools.Pools(), 1.0, NOW).values()
-    assert {number: set(costs) for number, (_, costs) in pool.laps.items()} == dict.fromkeys(range(4, 8), {"a0", "b0"})
+    assert {number: set(costs) for number, (_, costs) in pool.laps.items()} == {
+        key: {"a0", "b0"} for key in range(4, 8)
+    }
 
 
 def test_steps_that_come_later_are_added():
