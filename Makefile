@@ -23,7 +23,7 @@ LAB_PROGRAMS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:c
     gcc:gcc make:make ip:iproute2 rdma:iproute2 ethtool:ethtool ib_send_bw:perftest ibv_rc_pingpong:ibverbs-utils
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all lab lint types bench docs lock clean
+.PHONY: help run demo test test-all test-jobs lab lint types bench docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,12 +37,16 @@ demo: $(RUNTIME) ## serve a simulated cluster with moving traffic; needs no hard
 
 test: $(DEV) ## run the tests but the slow ones, in parallel by file; skipped ones are counted by what they need
 	@.ci/packages $(TEST_PROGRAMS)
-	@$(PYTEST) -m "not slow" $(ARGS)
+	@$(PYTEST) -m "not slow and not job" $(ARGS)
 
-test-all: $(DEV) ## run all tests, the slow ones too
+test-all: $(DEV) ## run the slow tests too
 	@.ci/packages $(TEST_PROGRAMS)
 	@PYTHON=$(PYTHON) .ci/torch
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) -m "not job" $(ARGS)
+
+test-jobs: $(DEV) ## judge real training jobs of torch, one after the other, for 15 minutes
+	@PYTHON=$(PYTHON) .ci/torch
+	@$(PYTEST) --numprocesses=0 -m job $(ARGS)
 
 lab: $(DEV) ## run the tests that need RDMA and network cards, in an emulated guest that has them
 	@.ci/packages $(LAB_PROGRAMS)

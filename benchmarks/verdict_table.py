@@ -93,6 +93,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "slow host": Case(STRAGGLER, ("gpu-001",), [faults.SlowHost(host=1, share=0.15)]),
         "network at 40 %": Case(NETWORK, None, [faults.SlowNetwork(share=0.4, since=ONSET)], onset=ONSET),
         "rank stops": Case(HANG, ("5",), [faults.StoppedRank(rank=5, at=ONSET)], onset=ONSET),
+        "adapter dead": Case(HANG, (), [faults.DeadAdapter(host=0, place=5, at=ONSET)], onset=ONSET),
     }
 )
 """Cases by name."""

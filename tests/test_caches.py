@@ -69,6 +69,7 @@ UNLIMITED = {
         sources.nccl.streams.StreamTableBuilder._progress sources.nccl_facts.inspector_windows.Extremes.gpus
         sources.switch.readers.onyx.rows.OnyxRows._pfc switch_api.onyx.tables._Rows.ports
         linux.recordings.recording_folder.Recordings._cache linux.rdma_reader.ReplayRdma._broken
+        sources.nccl.readers.flight_recorder._Memberships._found
         sources.switch.readers.snmp.sensor_locations._Entities._found sources.nccl.timing_socket.TimingSocket._raw
     """,
     PRESENT: """
@@ -106,6 +107,7 @@ LIMITED = {
     "linux.tail.Tail.files": ("MAX_FILES", PRESENT),
     "meaning.ports.states.PortStateMemory.ports": ("MAX_PORTS", PRESENT),
     "meaning.training.alignment.Collectives.jobs": ("MAX_JOBS", "FORGET_SECONDS"),
+    "meaning.training.runs.Claims._hosts": ("MAX_RANKS", "VALID_SECONDS"),
     "meaning.training.step_budget.StepMeter.samples": ("ranks of one job", PRESENT),
     "mqtt.dedup.Deduplicator._jobs": ("MAX_JOBS", "IDLE_SECONDS"),
     "mqtt.fair_queue.FairQueue._credits": ("MAX_CREDITS", "the least recently used goes first"),
@@ -122,6 +124,8 @@ LIMITED = {
     "sources.nccl.processes.ProcessRegistry._found": ("MAX_PROCESSES", "EXPIRY_SECONDS"),
     "sources.nccl.readers.comma.CommaFeed._jobs": ("MAX_JOBS", PRESENT),
     "sources.nccl.readers.flight_recorder.FlightRecorderFeed._completed": ("MAX_RANKS", PRESENT),
+    "sources.nccl.readers.recorder_progress.HeldProgress._held": ("MAX_HELD", "HOLD_SECONDS"),
+    "sources.nccl.readers.recorder_progress.HeldProgress._waits": ("jobs of those held", "HOLD_SECONDS"),
     "sources.nccl.readers.hook.HookFeed._numberings": ("MAX_TRACKED_PROCESSES", "the oldest goes first"),
     "sources.nccl.readers.xpu_timer.XpuTimerFeed._readings": ("MAX_ROWS", PRESENT),
     "sources.nccl.timing_socket.TimingSocket._senders": ("MAX_SENDERS", "EXPIRY_SECONDS"),

@@ -78,6 +78,7 @@ class Judge:
         """
         self._known, self._retained, self._tables = known, retained, tables
         self._given: dict[str, tuple[Verdict, frozenset[str]]] = {}
+        self._several: frozenset[str] = frozenset()
         self._keeper = RowKeeper(CAUSES.labels)
 
     def step(self, state: jobs.TrainingState | None, table: Table) -> tuple[jobs.TrainingState | None, Sequence[Table]]:
@@ -89,6 +90,7 @@ class Judge:
         context = (self._events(), self._fabric()) if has_verdict else ([], Fabric())
         found = {name: _causes(name, state, *context) for name in state.collectives.jobs}
         self._log(state, found)
+        self._log_runs(state, table.time)
         built = TableBuilder(CAUSES)
         for name, ranked in sorted(found.items()):
             exported = set()
@@ -145,6 +147,16 @@ class Judge:
                 continue
             why = "; ".join(f"{one.word}: {', '.join(one.evidence)}" for one in found.get(name, ())[:MAX_CAUSES])
             logger.warning("job %s: %s%s%s", name, now[0].value, _format_suspect(judgement), f" ({why})" if why else "")
+
+    def _log_runs(self, state: jobs.TrainingState, now: float) -> None:
+        """Log once that several jobs report under one name."""
+        counts = {name: job.claims.runs(now) for name, job in state.collectives.jobs.items()}
+        several = frozenset(name for name, count in counts.items() if count > 1)
+        for name in sorted(several - self._several):
+            logger.warning(
+                "job %s: %d jobs report under this name: no verdict; name them differently", name, counts[name]
+            )
+        self._several = several
 
 
 def _causes(name: str, state: jobs.TrainingState, events: Sequence[Event], fabric: Fabric) -> list[Cause]:

@@ -6,7 +6,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from exporter.meaning.training import alignment, bandwidth, hangs, stragglers, verdicts
+from exporter.meaning.training import alignment, bandwidth, hangs, stragglers, verdicts, waits
 from exporter.meaning.training.verdicts import Verdict
 from exporter.sources.nccl import processes
 from tests.helpers.paths import ROOT
@@ -26,7 +26,7 @@ DOCUMENTED_NUMBERS = {
     "no verdict below {} % of the ranks": verdicts.MIN_MATCHED_SHARE * 100,
     "has ended for {} seconds": hangs.HANG_SECONDS,
     "is valid for {} seconds": alignment.PROGRESS_VALID_SECONDS,
-    "others have waited in for {} seconds": hangs.LONG_WAIT_SECONDS,
+    "waited in a collective for {} seconds": waits.LONG_WAIT_SECONDS,
     "nor for {} times the longest pause": hangs.HANG_PAUSE_FACTOR,
     "less than {} % of the bandwidth": verdicts.MIN_BANDWIDTH_SHARE * 100,
     "over {} seconds, or": bandwidth.RECENT_SECONDS,

@@ -87,10 +87,10 @@ async def run(python: str, folder: Path, layout: str, seconds: float, **fault: s
 
 
 def _records(datagram, arrived: float):
-    """Yield the records of a datagram; a rank is all that its host runs."""
+    """Yield the records of a datagram; a rank is all that its host runs. On a CPU the times are those from arrivals."""
     for one in datagram.operations:
         place = _place(datagram, one.communicator, arrived)
-        yield Record(*place, one.kind, one.sequence, one.message_bytes, one.microseconds, one.began)
+        yield Record(*place, one.kind, one.sequence, one.message_bytes, one.microseconds)
     for one in datagram.counts:
         if one.begun > one.ended:
             place = _place(datagram, one.communicator, arrived)

@@ -244,7 +244,10 @@ class Collectives:
             job.communicators[stream.communicator] = found
             job.opened.add(host)
         found.last_seen = found.members[stream.rank] = now
-        if job.hosts.get(stream.rank) != host or job.ports.get(stream.rank) != stream.ports:
+        before = job.hosts.get(stream.rank)
+        if before not in {None, host}:
+            job.claims.move(stream.rank, host, now)
+        if before != host or job.ports.get(stream.rank) != stream.ports:
             job.hosts[stream.rank], job.ports[stream.rank] = host, stream.ports
         return found
 
@@ -298,7 +301,7 @@ class Collectives:
                     taken = communicator.arrivals[key[0]] = deque(maxlen=MAX_UNFOLDED)
                 taken.append(found)
         if tick is not None:
-            ticks.append(tick)
+            communicator.add_tick(tick)
 
 
 def _passed(communicator: Communicator, active: Sequence[str]) -> dict[str, int]:
@@ -313,8 +316,8 @@ def _passed(communicator: Communicator, active: Sequence[str]) -> dict[str, int]
 
 
 def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Progress:
-    """Return the progress of a rank, and since when it is the same."""
-    same = before is not None and before[:2] == (begun, ended) and now - before.reported <= PROGRESS_VALID_SECONDS
+    """Return the progress of a rank, and since when it is the same: numbers only grow, whatever reports are lost."""
+    same = before is not None and before[:2] == (begun, ended)
     return Progress(begun, ended, now, before.since if before is not None and same else now)
 
 
@@ -349,7 +352,8 @@ def _add_evidence(
             break
         late[rank] = lateness
         sums[rank] = sums.get(rank, 0.0) + lateness
-    others = (sum(late.values()) - max(middle - ordered[0][1], 0.0)) / count if late else 0.0
+    inner = ordered[max(count // 4, 1) : max(count // 2, 2)]  # of a late host all ranks are late
+    others = sum(middle - taken for _, taken in inner) / len(inner)
     if len(late) > MAX_LATE:
         late = dict(islice(late.items(), max(MAX_LATE, count // 8)))
     return Arrivals(key[1], pending.size, share, late, others)

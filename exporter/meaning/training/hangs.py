@@ -1,19 +1,18 @@
-"""Hangs: whether a job that ran has stopped, and which ranks went no further.
+"""Hangs: whether a job that ran has stopped, in whole or in part, and which ranks went no further.
 
-If ranks report what they began, the ranks are returned that did not begin a collective in which others wait. Otherwise
-communicators that do the same work are compared: the one with the fewest operations is where the job stopped.
-Operations that do not end are not recorded, so that within a communicator that hangs all ranks have reported equally
-many. In a pipeline those with the fewest often belong to a stage that waits for another one, so that no rank is named.
+If ranks report what they began, `waits` shows who waits for whom. Otherwise communicators that do the same work are
+compared: the one with the fewest operations is where the job stopped. Operations that do not end are not recorded, so
+that within a communicator that hangs all ranks have reported equally many. In a pipeline those with the fewest often
+belong to a stage that waits for another one, so that no rank is named.
 A job that ended has equally many operations everywhere, and does not hang.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.core.collectives import AFTER_ALL
-from exporter.meaning.training.alignment import PROGRESS_VALID_SECONDS, SILENT_SECONDS, nodes_of
-from exporter.meaning.training.records import Job, Progress
+from exporter.meaning.training.alignment import SILENT_SECONDS, nodes_of
+from exporter.meaning.training.records import Job
+from exporter.meaning.training.waits import Hang, find_hang
 
 HANG_SECONDS = 30.0
 """Seconds without any operation of a job after which it hangs, or, if that is longer, …"""
@@ -24,10 +23,6 @@ HANG_PAUSE_FACTOR = 10.0
 MAX_HANG_EXTRA_SECONDS = 120.0
 """… this many seconds more than that pause."""
 
-LONG_WAIT_SECONDS = 120.0
-"""Seconds that ranks must have waited in a collective for those that did not begin it to be reported: one may be
-writing a checkpoint."""
-
 SNAPSHOT_SECONDS = 20.0
 """Seconds between snapshots of the sequence numbers of communicators; those that do the same work are at about the
 same."""
@@ -37,8 +32,6 @@ SAME_WORK = 0.05
 
 MAX_BEHIND_SHARE = 0.25
 """Maximum share of the communicators of one kind that may be behind the others for their ranks to be reported."""
-
-_NOT_BEGUN = Progress(0, 0, -math.inf, -math.inf)
 
 
 @dataclass(slots=True)
@@ -83,14 +76,14 @@ def _highest_sequence_numbers(job: Job) -> dict[tuple[str, str], int]:
     return found
 
 
-def hanging_ranks(job: Job, history: OperationHistory, now: float) -> list[str] | None:
-    """Return the ranks that went no further, empty if unknown; None if the job has not stopped."""
+def hang(job: Job, history: OperationHistory, now: float) -> Hang | None:
+    """Return what hangs; None if nothing does."""
     pause = history.longest_pause
+    if any(communicator.progress for communicator in job.communicators.values()):
+        return find_hang(job, pause, now)  # better evidence than how many operations were reported
     stopped_after = max(HANG_SECONDS, min(HANG_PAUSE_FACTOR * pause, pause + MAX_HANG_EXTRA_SECONDS))
     if history.settled is None or now - history.settled < stopped_after:
         return None
-    if any(communicator.progress for communicator in job.communicators.values()):
-        return _awaited_ranks(job, now) or None  # better evidence than how many operations were reported
     behind: list[str] | None = None
     fewest = 1.0
     is_pipeline = bool(job.exchanges)
@@ -104,49 +97,7 @@ def hanging_ranks(job: Job, history: OperationHistory, now: float) -> list[str] 
         if share <= MAX_BEHIND_SHARE and share < fewest and not is_pipeline:
             fewest = share
             behind = sorted({rank for name in last for rank in job.communicators[name].members})
-    return behind
-
-
-def _awaited_ranks(job: Job, now: float) -> list[str]:
-    """Return the ranks that began least of the collectives in which others wait, and do not wait themselves.
-
-    Only begun collectives are comparable: GPUs may have finished more than their ranks have checked, and ranks that
-    wait have begun as many more as they could. If all began equally many, it is unknown whether anything hangs.
-    """
-    behind: set[str] = set()
-    waiting: set[str] = set()
-    for communicator in job.communicators.values():
-        for kind in {kind for kind, _ in communicator.progress}:
-            reported = {rank: communicator.progress.get((kind, rank), _NOT_BEGUN) for rank in communicator.members}
-            ended = max((one.ended for one in reported.values()), default=0) if kind in AFTER_ALL else 0
-            # A rank that began fewer than have ended reported that long ago, or counts differently: ignore it.
-            known = {rank: one for rank, one in reported.items() if one.begun >= ended}
-            least = min((one.begun for one in known.values()), default=0)
-            outside = {rank for rank, one in known.items() if one.begun == least}
-            inside = {
-                rank
-                for rank, one in known.items()
-                if one.begun > max(least, one.ended)
-                and now - one.reported <= PROGRESS_VALID_SECONDS
-                and now - one.since >= LONG_WAIT_SECONDS
-            }
-            if inside and len(outside) <= len(known) / 2:  # else it is the waiting ranks that do something different
-                behind |= outside
-                waiting |= inside
-    behind -= waiting
-    # A stage that waits for another one begins no collective either.
-    return sorted(behind - {rank for rank in behind if _waits_for_stage(job, rank, now)})
-
-
-def _waits_for_stage(job: Job, rank: str, now: float) -> bool:
-    """Return whether a rank waits in an operation between two ranks."""
-    exchange = job.exchanges.get(rank)
-    return exchange is not None and any(
-        one.begun > one.ended
-        and now - one.reported <= PROGRESS_VALID_SECONDS
-        and now - one.since >= LONG_WAIT_SECONDS / 2
-        for one in exchange.progress.values()
-    )
+    return None if behind is None else Hang(behind)
 
 
 def _same_work(job: Job, history: OperationHistory) -> Iterator[tuple[Sequence[str], Mapping[str, int]]]:

@@ -128,6 +128,7 @@ def _declare(schema: Schema) -> Outputs:
             "Timings dropped because of the limits on collectives, communicators and ranks, or because they were late."
         ),
         "matched_ranks_ratio": gauge("Share of the job's ranks with recent collectives that could be compared."),
+        "job_runs": gauge("Number of jobs that report under this name, on different hosts; no verdict above 1."),
         "verdict_seconds": gauge("Time since the verdict on the job last changed."),
         "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the median rank."),
         "network_ratio": gauge(
@@ -135,9 +136,7 @@ def _declare(schema: Schema) -> Outputs:
             " or the highest of the job itself; absent while that is unknown."
         ),
     }
-    verdicts = {
-        "verdict": gauge("1 for the verdict on the job from the timings of its collectives, 0 for all others."),
-    }
+    verdicts = {"verdict": gauge("1 for the verdict on the job from the timings of its collectives, 0 for all others.")}
     kinds = {
         "bus_bandwidth_bytes_per_second": gauge(
             "Bus bandwidth as nccl-tests defines it, from the time of the last rank to start, so without waiting, for"
@@ -269,6 +268,7 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
                 "unmatched_collectives_total": [job.unmatched for job in jobs.values()],
                 "dropped_collectives_total": [job.dropped + job.late for job in jobs.values()],
                 "matched_ranks_ratio": [judgements[name].matched for name in jobs],
+                "job_runs": [job.claims.runs(now) for job in jobs.values()],
                 "verdict_seconds": [now - state.memories[name].since for name in jobs],
                 "waited_ratio": [judgements[name].loss for name in jobs],
                 "network_ratio": [judgements[name].bandwidth for name in jobs],

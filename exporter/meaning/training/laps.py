@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from exporter.meaning.training import steps as step_counts
+from exporter.meaning.training.patterns import MAX_SERIES, TOGETHER, Pattern
 from exporter.meaning.training.records import Arrivals, Communicator, Job
-from exporter.meaning.training.saws import MAX_SERIES, TOGETHER, Saw
 from exporter.meaning.training.steps import Steps
 
 MAX_LAPS = 96
@@ -75,6 +75,7 @@ class Laps:
         streams: Operations that wait, by communicator and kind.
         done: Complete laps by communicator and kind, by number.
         added: Communicator, kind and number of laps that were completed since they were last added to pools.
+        unplaced: Communicators and kinds whose place in a step is unknown, beside another kind that carries lateness.
         revision: Number of times that complete laps were renumbered or dropped.
     """
 
@@ -82,6 +83,7 @@ class Laps:
     streams: dict[tuple[str, str], StreamLaps] = field(default_factory=dict)
     done: dict[tuple[str, str], dict[int, Lap]] = field(default_factory=dict)
     added: list[tuple[str, str, int]] = field(default_factory=list)
+    unplaced: set[tuple[str, str]] = field(default_factory=set)
     revision: int = 0
 
 
@@ -98,15 +100,18 @@ def fold(job: Job, laps: Laps, now: float) -> None:
     for stream in [stream for stream in laps.streams if stream[0] not in job.communicators]:
         del laps.streams[stream]
         laps.done.pop(stream, None)
-    carried = {name for name, kind in laps.streams if step_counts.group_of(job, name, kind) in laps.steps.saws}
+        laps.unplaced.discard(stream)
+    carried = {name for name, kind in laps.streams if step_counts.group_of(job, name, kind) in laps.steps.carried}
     for (name, kind), waiting in laps.streams.items():
         if waiting.operations:
-            saw = laps.steps.saws.get(step_counts.group_of(job, name, kind))
-            if saw is None and name in carried:
-                waiting.operations.clear()  # its place in the step is unknown
+            pattern = laps.steps.carried.get(step_counts.group_of(job, name, kind))
+            if pattern is None and name in carried:
+                waiting.operations.clear()
+                laps.unplaced.add((name, kind))
                 laps.revision += laps.done.pop((name, kind), None) is not None
                 continue
-            _fold_stream(laps, job.communicators[name], (name, kind), saw, now)
+            laps.unplaced.discard((name, kind))
+            _fold_stream(laps, job.communicators[name], (name, kind), pattern, now)
 
 
 def _stream(laps: Laps, name: str, kind: str) -> StreamLaps:
@@ -116,7 +121,9 @@ def _stream(laps: Laps, name: str, kind: str) -> StreamLaps:
     return found
 
 
-def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str], saw: Saw | None, now: float) -> None:
+def _fold_stream(
+    laps: Laps, communicator: Communicator, stream: tuple[str, str], pattern: Pattern | None, now: float
+) -> None:
     waiting, count = laps.streams[stream], laps.steps.counts.get(stream, 0)
     operations = waiting.operations
     if not count:
@@ -124,11 +131,11 @@ def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str]
             del operations[number]
         return
     if waiting.count != count:
-        kept = laps.done.get(stream, {}) if saw is None and waiting.count else {}
+        kept = laps.done.get(stream, {}) if pattern is None and waiting.count else {}
         laps.done[stream] = _renumbered(kept, waiting.count, count)
         waiting.count = count
         laps.revision += 1
-    phase = 0 if saw is None else saw.phase
+    phase = 0 if pattern is None else pattern.phase
     pending = min((number for kind, number in communicator.pending if kind == stream[1]), default=None)
     until = communicator.highest.get(stream[1], -1) + 1 if pending is None else pending
     done = laps.done.setdefault(stream, {})
@@ -141,10 +148,10 @@ def _fold_stream(laps: Laps, communicator: Communicator, stream: tuple[str, str]
         found = [operations.pop(number) for number in sorted(by_lap[lap])]
         if lap < WARM_UP or len(found) < MIN_SHARE * count:
             continue
-        costs = _added(found, count) if saw is None else _carried(found, saw)
+        costs = _added(found, count) if pattern is None else _carried(found, pattern)
         most = max(costs.values(), default=0.0)
-        waited = most if saw is not None else sum(max(one.late.values(), default=0.0) for one in found)
-        done[lap] = Lap(now, costs, waited, saw is not None)
+        waited = most if pattern is not None else sum(max(one.late.values(), default=0.0) for one in found)
+        done[lap] = Lap(now, costs, waited, pattern is not None)
         laps.added.append((*stream, lap))
     while len(done) > MAX_LAPS or (done and now - done[min(done)].time > KEPT_SECONDS):
         del done[min(done)]
@@ -172,13 +179,13 @@ def _added(operations: Sequence[Arrivals], count: int) -> dict[str, float]:
     return costs
 
 
-def _carried(operations: Sequence[Arrivals], saw: Saw) -> dict[str, float]:
+def _carried(operations: Sequence[Arrivals], pattern: Pattern) -> dict[str, float]:
     """Return the cost of ranks where lateness is carried: how late they are each time before it is reset."""
     costs: dict[str, float] = {}
-    teeth = saw.teeth()
-    for begin, tooth in groupby(operations, lambda one: teeth[(one.sequence - saw.phase) % saw.period]):
+    teeth = pattern.teeth()
+    for begin, tooth in groupby(operations, lambda one: teeth[(one.sequence - pattern.phase) % pattern.period]):
         for rank, cost in _of_tooth(
-            list(tooth), (saw.phase + begin) % saw.period, saw.period, teeth.count(begin)
+            list(tooth), (pattern.phase + begin) % pattern.period, pattern.period, teeth.count(begin)
         ).items():
             costs[rank] = costs.get(rank, 0.0) + cost
     return costs
@@ -205,9 +212,9 @@ def _of_tooth(operations: Sequence[Arrivals], phase: int, period: int, count: in
 def _at_the_end(row: Sequence[tuple[int, float, bool]], count: int) -> float:
     """Return how late a rank is before lateness is reset, from its lateness by place since the last reset."""
     most = max(lateness for _, lateness, _ in row)
-    place, lateness = next((place, lateness) for place, lateness, _ in row if lateness >= LEVEL * most)
-    # What is left of the pass before may still be in the first operations.
-    begun, start = min((known, at) for at, known, _ in row if at <= place)
+    begun, start = min((lateness, place) for place, lateness, _ in row)  # before it is what is left of the last pass
+    reached = ((place, lateness) for place, lateness, _ in row if place > start and lateness >= LEVEL * most)
+    place, lateness = next(reached, (start, most))
     behind = [together for at, _, together in row if at > place]
     if place == start or len(behind) < 2 or sum(behind) < len(behind) / 2:
         return most

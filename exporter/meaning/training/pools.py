@@ -5,9 +5,9 @@ parallelism. A pool is left out if it shows the schedule of the job only. A rank
 spent waiting for another stage of the pipeline.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median_low
 
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.laps import KEPT_SECONDS, MAX_LAPS, Laps
@@ -28,19 +28,21 @@ class Pool:
     Attributes:
         communicators: Their names.
         inside: Whether they are within a node.
+        parts: Kinds with their operations of a step.
         frequency: Operations of a step.
         laps: Time, and cost of each late rank, by number of the step, of which all communicators are known.
         added: The same, of which some are.
-        latest: Latest step that is known, by communicator and kind.
+        known: First and last step that is known, by communicator and kind.
         waited: Microseconds that the median rank waited in the communicator with the highest value, by the same.
     """
 
     communicators: list[str] = field(default_factory=list)
     inside: bool = False
+    parts: Sequence[tuple[str, int]] = ()
     frequency: int = 0
     laps: Mapping[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
     added: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
-    latest: dict[tuple[str, str], int] = field(default_factory=dict)
+    known: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     waited: dict[int, float] = field(default_factory=dict)
 
 
@@ -99,8 +101,10 @@ def update(job: Job, laps: Laps, known: Pools, seconds: float, now: float) -> di
             del pool.added[number], pool.waited[number]
         for number in sorted(pool.added)[: max(len(pool.added) - MAX_LAPS, 0)]:
             del pool.added[number], pool.waited[number]
-        until = min(pool.latest.values(), default=-1)
-        pool.laps = {number: lap for number, lap in pool.added.items() if number <= until}
+        parts = {(one, kind) for one in pool.communicators for kind, _ in pool.parts} - laps.unplaced
+        since = max((pool.known.get(one, (0, -1))[0] for one in parts), default=0)
+        until = min((pool.known.get(one, (0, -1))[1] for one in parts), default=-1)
+        pool.laps = {number: lap for number, lap in pool.added.items() if since <= number <= until}
     return {name: pool for name, pool in known.found.items() if not _is_schedule(job, name, pool, known.found)}
 
 
@@ -112,7 +116,7 @@ def _join(job: Job, known: Pools, name: str) -> None:
     known.names[name] = communicator.ranks, nodes, tuple(parts)
     pool = known.found.setdefault(known.names[name], Pool(inside=nodes == 1))
     pool.communicators.append(name)
-    pool.frequency = sum(count for _, count in parts)
+    pool.parts, pool.frequency = parts, sum(count for _, count in parts)
 
 
 def _waited_elsewhere(job: Job, communicator: Communicator, seconds: float, now: float) -> dict[str, float]:
@@ -123,7 +127,7 @@ def _waited_elsewhere(job: Job, communicator: Communicator, seconds: float, now:
     shares = {rank: job.exchanges[rank].share(now) for rank in communicator.members if rank in job.exchanges}
     if len(shares) < len(communicator.members):
         return {}
-    usual = median(shares.values())
+    usual = median_low(shares.values())
     return {rank: (share - usual) * seconds * 1e6 for rank, share in shares.items() if share > usual}
 
 
@@ -135,7 +139,8 @@ def _add(
     lap = laps.done[name, kind].get(number)
     if lap is None:
         return
-    pool.latest[name, kind] = max(number, pool.latest.get((name, kind), number))
+    first, last = pool.known.get((name, kind), (number, number))
+    pool.known[name, kind] = min(number, first), max(number, last)
     time, costs = pool.added.get(number, (0.0, {}))
     for rank, lateness in lap.costs.items():
         cost = lateness - elsewhere.get(rank, 0.0)

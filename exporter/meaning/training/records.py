@@ -7,6 +7,7 @@ from math import exp
 from typing import NamedTuple
 
 from exporter.core.shares import Shares
+from exporter.meaning.training.runs import Claims
 
 SETTLED_WINDOW = 1024
 """Sequence numbers of one kind of which it is known whether they are settled, so that a late record opens no new
@@ -113,7 +114,7 @@ class Arrivals(NamedTuple):
         size: Bytes as nccl-tests counts them.
         share: Share of the known ranks that reported.
         late: Microseconds after the median rank, of the last ranks to start, the last one first.
-        others: Mean lateness of all reporting ranks without the last one.
+        others: Mean lateness of the ranks between the median and the last quarter: how far ranks drift apart.
     """
 
     sequence: int
@@ -233,6 +234,7 @@ class Communicator:
         places: Number of members by host.
         arrivals: Operations that were compared, by kind, until they are taken as evidence on steps.
         ticks: Sums of what was settled at one time.
+        longest_pause: Longest time in seconds between two of them; older ones count less.
     """
 
     ranks: int
@@ -249,6 +251,13 @@ class Communicator:
     arrivals: dict[str, deque[Arrivals]] = field(default_factory=dict)
     ticks: deque[Tick] = field(default_factory=deque)
     places: dict[str, int] = field(default_factory=dict)
+    longest_pause: float = 0.0
+
+    def add_tick(self, tick: Tick) -> None:
+        """Add the newest sums."""
+        if self.ticks:
+            self.longest_pause = max(self.longest_pause * 0.999, tick.time - self.ticks[-1].time)
+        self.ticks.append(tick)
 
 
 @dataclass(slots=True)
@@ -259,6 +268,7 @@ class Job:
         exchanges: Time in operations between two ranks, by rank.
         opened: Number of communicators by the host that reported them first.
         waiting: Number of operations that wait for further ranks, by the host whose timing was the first.
+        claims: Ranks that came from several hosts.
     """
 
     last_seen: float
@@ -269,6 +279,7 @@ class Job:
     exchanges: dict[str, Exchange] = field(default_factory=dict)
     opened: Shares[str] = field(default_factory=Shares)
     waiting: Shares[str] = field(default_factory=Shares)
+    claims: Claims = field(default_factory=Claims)
     matched: int = 0
     partial: int = 0
     unmatched: int = 0

@@ -3,16 +3,24 @@
 Nothing in a record names its step. Two things show it. Communicators count in fixed proportions, so that the one with
 the fewest operations is the clock of the others: one operation is one step, unless it repeats a pattern itself. And
 lateness that is carried from one operation to the next grows within a step and is reset at its end, which repeats with
-each step: a saw.
+each step.
 """
 
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.patterns import (
+    KEPT_SERIES,
+    MIN_REPETITIONS,
+    Lateness,
+    Pattern,
+    find_pattern,
+    find_teeth,
+    is_passed_on,
+)
 from exporter.meaning.training.records import Arrivals, Job
-from exporter.meaning.training.saws import KEPT_SERIES, MIN_REPETITIONS, Lateness, Saw, as_saw, find_saw, is_passed_on
 
 SNAPSHOT_SECONDS = 4.0
 """Seconds between two snapshots of how far communicators are."""
@@ -30,9 +38,6 @@ MIN_STEPS = 3
 
 MAX_FAILED = 4
 """Searches that do not find a known pattern again before it is given up, or as many as found it."""
-
-SAME_PHASE = 16
-"""Part of a period by which the phase of the same pattern may differ."""
 
 ENOUGH_SERIES = 48
 """Operations of a clock without a pattern of which each is a step, if they are of at least …"""
@@ -83,9 +88,10 @@ class Series:
         values: Lateness by sequence number.
         begun: Time of the first operation.
         searched: Time of the last search for a pattern.
-        saw: The pattern that was found.
+        pattern: The pattern that was found.
         failed: Searches in a row that did not find it again, and …
         confirmed: … that did, of which MAX_FAILED count.
+        rival: What the last search found.
         whole: The pattern, how often it repeats in a step, and the pattern of a step.
     """
 
@@ -93,10 +99,11 @@ class Series:
     values: dict[int, Lateness] = field(default_factory=dict)
     begun: float | None = None
     searched: float = float("-inf")
-    saw: Saw | None = None
+    pattern: Pattern | None = None
     failed: int = 0
     confirmed: int = 0
-    whole: tuple[Saw, int, Saw] | None = None
+    rival: Pattern | None = None
+    whole: tuple[Pattern, int, Pattern] | None = None
 
 
 @dataclass(slots=True)
@@ -108,14 +115,14 @@ class Steps:
         series: Lateness by group, of one communicator each.
         seconds: Seconds of a step; None while unknown.
         counts: Operations of one step, by communicator and kind.
-        saws: Patterns in which lateness is carried, by group.
+        carried: Patterns in which lateness is carried, by group.
     """
 
     snapshots: deque[tuple[float, dict[StreamName, int]]] = field(default_factory=deque)
     series: dict[Group, Series] = field(default_factory=dict)
     seconds: float | None = None
     counts: dict[StreamName, int] = field(default_factory=dict)
-    saws: dict[Group, Saw] = field(default_factory=dict)
+    carried: dict[Group, Pattern] = field(default_factory=dict)
 
 
 def group_of(job: Job, name: str, kind: str) -> Group:
@@ -201,35 +208,35 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
     for series in (steps.series[group] for group in counted if group in steps.series):
         if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
             series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
-            found = find_saw(series.values, series.saw.period if series.saw else None)
+            found = find_pattern(series.values, series.pattern.period if series.pattern else None)
             _compare(series, found)
 
 
-def _compare(series: Series, found: Saw | None) -> None:
+def _compare(series: Series, found: Pattern | None) -> None:
     """Take a pattern that was found, or none; a known one is given up only when it is not found again repeatedly."""
-    known = series.saw
-    if known is not None and found is not None and found.period == known.period:
-        apart = abs(found.phase - known.phase)
-        if min(apart, known.period - apart) <= max(1, known.period // SAME_PHASE):
-            series.failed, series.confirmed = 0, min(series.confirmed + 1, MAX_FAILED)
-            return
+    known, rival, series.rival = series.pattern, series.rival, found
+    if known is not None and found is not None and known.is_like(found):
+        series.failed, series.confirmed = 0, min(series.confirmed + 1, MAX_FAILED)
+        return
     series.failed += 1
-    if known is None or series.failed > series.confirmed:
-        series.saw, series.failed, series.confirmed = found, 0, 0
+    is_carried_at_last = found is not None and found.resets and (known is None or not known.resets)
+    is_found_twice = found is None or series.confirmed == 0 or (rival is not None and rival.is_like(found))
+    if known is None or is_carried_at_last or (series.failed > series.confirmed and is_found_twice):
+        series.pattern, series.failed, series.confirmed = found, 0, 0
 
 
 def _conclude(
     steps: Steps, groups: dict[Group, list[StreamName]], counted: dict[Group, int], moved: dict[StreamName, int]
 ) -> None:
     """Derive seconds and operations of a step."""
-    steps.saws = {}
+    steps.carried = {}
     if not counted:
         steps.seconds, steps.counts = None, {}
         return
     clock = min(counted, key=lambda group: (counted[group], group))
     series = steps.series.get(clock)
-    saw = None if series is None else series.saw
-    period = 1 if saw is None else saw.period
+    pattern = None if series is None else series.pattern
+    period = 1 if pattern is None else pattern.period
     span = steps.snapshots[-1][0] - steps.snapshots[0][0]
     if counted[clock] < period * MIN_STEPS or span <= 0 or not _is_clock(counted, clock, series, steps):
         steps.seconds, steps.counts = None, {}
@@ -241,27 +248,46 @@ def _conclude(
         if group not in counted:
             continue
         here = steps.series.get(group)
-        found = None if here is None else here.saw
+        found = None if here is None else here.pattern
         expected = counted[group] / number
         times = 1 if found is None or group == clock else round(expected / found.period)
-        if found is not None and (group == clock or _repeats(found.period, times, expected)):
-            steps.saws[group] = found if times == 1 or here is None else _whole(here, found, times)
-        typical = _typical(streams, moved, number)
-        for stream in streams:
-            if group in steps.saws:
-                counts[stream] = steps.saws[group].period
-                continue
-            exact = typical[stream] / number
-            before = steps.counts.get(stream)
-            same = before is not None and abs(exact - before) <= 0.5 + 1.5 * exact * REPORT_STEPS / number
-            counts[stream] = before if before is not None and same else max(round(exact), 1)
+        if found is not None and found.resets and (group == clock or _repeats(found.period, times, expected)):
+            steps.carried[group] = found if times == 1 or here is None else _whole(here, found, times)
+        if group in steps.carried:
+            counts |= dict.fromkeys(streams, steps.carried[group].period)
+        else:
+            counts |= _counts(steps.counts, _typical(streams, moved, number), number)
     steps.counts = counts
 
 
-def _whole(series: Series, saw: Saw, times: int) -> Saw:
-    """Return the saw of a step in which a pattern repeats: the forward and the backward pass may be alike in part."""
-    if series.whole is None or series.whole[:2] != (saw, times):
-        series.whole = saw, times, as_saw(series.values, saw.period * times) or saw.repeated(times)
+def _counts(
+    before: Mapping[StreamName, int], typical: Mapping[StreamName, int], number: float
+) -> dict[StreamName, int]:
+    """Return the operations of a step of streams; those with the same work have the same.
+
+    A count stays the same while it may be right.
+
+    Args:
+        before: Counts of before.
+        typical: Operations of each stream.
+        number: Number of steps.
+    """
+    counts: dict[StreamName, int] = {}
+    for moved in set(typical.values()):
+        streams = [stream for stream, one in typical.items() if one == moved]
+        exact = moved / number
+        count = max(round(exact), 1)
+        usual = Counter(before[stream] for stream in streams if stream in before).most_common(1)
+        if usual and abs(exact - usual[0][0]) <= 0.5 + 1.5 * exact * REPORT_STEPS / number:
+            count = usual[0][0]
+        counts |= dict.fromkeys(streams, count)
+    return counts
+
+
+def _whole(series: Series, pattern: Pattern, times: int) -> Pattern:
+    """Return the pattern of a step in which one repeats: the passes of a step may be alike in part."""
+    if series.whole is None or series.whole[:2] != (pattern, times):
+        series.whole = pattern, times, find_teeth(series.values, pattern.period * times) or pattern.repeated(times)
     return series.whole[2]
 
 
@@ -290,7 +316,7 @@ def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, st
     """Return whether one operation, or one period, of the clock is one step."""
     if max(counted.values()) >= SAME_COUNT * counted[clock]:
         return True
-    if series is None or series.saw is not None:
+    if series is None or series.pattern is not None:
         return series is not None or len(steps.series) >= MAX_GROUPS
     lasted = steps.snapshots[-1][0] - (series.begun if series.begun is not None else steps.snapshots[-1][0])
     if lasted >= ENOUGH_SECONDS:

@@ -11,10 +11,10 @@ others names it.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
-from statistics import median
 from typing import NamedTuple
 
 from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.losses import Window, loss_between, recent_steps
 from exporter.meaning.training.pools import Pool, PoolName, rank_order
 from exporter.meaning.training.records import Job
 
@@ -133,7 +133,7 @@ def suspects(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: floa
 
 
 def _named(
-    job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float, window: tuple[float, int]
+    job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float, window: Window
 ) -> tuple[list[Suspect], list[str]]:
     """Return ranks and hosts from the evidence of one window."""
     candidates: list[tuple[Pool, Candidate, bool]] = []
@@ -155,6 +155,8 @@ def _named(
         if is_host:
             ranks_of = [rank for rank, host in job.hosts.items() if host in one.names]
             return [_suspect(rank, one, pool) for rank in sorted(ranks_of, key=rank_order)], sorted(one.names)
+        if pool.inside:
+            one = one._replace(loss=min(one.loss, loss_between(job, one.names, found.values(), seconds, now, window)))
         return [_suspect(rank, one, pool) for rank in sorted(one.names, key=rank_order)], []
     return [], []
 
@@ -163,7 +165,7 @@ def _suspect(rank: str, one: Candidate, pool: Pool) -> Suspect:
     return Suspect(rank, one.loss, one.loss, one.late, one.laps, pool.inside)
 
 
-def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: tuple[float, int]) -> Candidate | None:
+def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: Window) -> Candidate | None:
     """Return the hosts that are late as a whole, by the part of the pool where they cost most.
 
     Communicators on the same hosts are one part: those of another pipeline stage are late with them.
@@ -184,10 +186,10 @@ def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: tuple[f
     )
 
 
-def _late_with(one: Candidate, laps: HostLaps, others: HostLaps, now: float, window: tuple[float, int]) -> set[str]:
+def _late_with(one: Candidate, laps: HostLaps, others: HostLaps, now: float, window: Window) -> set[str]:
     """Return the host of another stage that is late with late hosts: nothing shows for which stage the others wait."""
     numbers = [
-        number for number in _recent(laps, now, window) if _most(laps[number][1], one.names) and number in others
+        number for number in recent_steps(laps, now, window) if _most(laps[number][1], one.names) and number in others
     ]
     totals: dict[str, float] = {}
     for number in numbers:
@@ -207,7 +209,7 @@ def _as_host(job: Job, late: Candidate | None) -> Candidate | None:
 
 
 def _may_be_one_rank(
-    job: Job, found: Sequence[Pool], host: Candidate, seconds: float, now: float, window: tuple[float, int]
+    job: Job, found: Sequence[Pool], host: Candidate, seconds: float, now: float, window: Window
 ) -> bool:
     """Return whether a host may be late because of one of its ranks: that is so, or there is no evidence yet."""
     inside = [pool for pool in found if pool.inside]
@@ -220,11 +222,9 @@ def _may_be_one_rank(
     return any(_is_one_rank(job, pool, host, seconds, now, window) for pool in inside)
 
 
-def _is_one_rank(
-    job: Job, inside: Pool, host: Candidate, seconds: float, now: float, window: tuple[float, int]
-) -> bool:
+def _is_one_rank(job: Job, inside: Pool, host: Candidate, seconds: float, now: float, window: Window) -> bool:
     """Return whether one rank of a late host is late within the host by about as much."""
-    recent = _recent(inside.laps, now, window)
+    recent = recent_steps(inside.laps, now, window)
     totals: dict[str, float] = {}
     for number in recent:
         for rank, cost in inside.laps[number][1].items():
@@ -233,12 +233,6 @@ def _is_one_rank(
     highest = sorted(totals.values(), reverse=True)[:2]
     excess = highest[0] - (highest[1] if len(highest) > 1 else 0.0) if highest else 0.0
     return excess >= EXPLAINED_SHARE * host.loss * seconds * 1e6 * len(recent) > 0
-
-
-def _recent(laps: Mapping[int, tuple[float, Mapping[str, float]]], now: float, window: tuple[float, int]) -> list[int]:
-    """Return the numbers of the steps in a window."""
-    numbers = sorted(laps)
-    return numbers[-max(sum(now - laps[number][0] <= window[0] for number in numbers), window[1]) :]
 
 
 def _by_host(job: Job, pool: Pool, ranks: Iterable[str]) -> dict[int, tuple[float, dict[str, float]]]:
@@ -263,7 +257,7 @@ def candidate(
     members: int,
     seconds: float,
     now: float,
-    window: tuple[float, int],
+    window: Window,
 ) -> Candidate | None:
     """Return those that are late together in a window; None if the evidence does not suffice.
 
@@ -274,7 +268,7 @@ def candidate(
         now: Current time.
         window: Seconds, and least number of steps.
     """
-    recent = _recent(laps, now, window)
+    recent = recent_steps(laps, now, window)
     names = _apart([laps[number][1] for number in recent], members)
     if len(laps) < MIN_LAPS or members < 2 or not names:
         return None
@@ -372,13 +366,3 @@ def _gain(costs: Mapping[str, float], names: frozenset[str]) -> float:
 def _most(costs: Mapping[str, float], names: frozenset[str]) -> float:
     """Return the cost of the latest of the names."""
     return max((cost for name, cost in costs.items() if name in names), default=0.0)
-
-
-def waited(found: Mapping[PoolName, Pool], seconds: float, now: float) -> float:
-    """Return the share of time that the median rank waits for the last one, in the pool with the highest value."""
-    shares = [0.0]
-    for pool in found.values():
-        recent = [pool.waited[number] for number, (time, _) in pool.laps.items() if now - time <= WINDOWS[-1][0]]
-        if recent:
-            shares.append(median(recent) / 1e6 / seconds)
-    return min(max(shares), 1.0)

@@ -1,7 +1,7 @@
 """Verdicts: what limits a training job.
 
-Checked in this order, the first that applies is the verdict: hang (operations of some ranks are missing and none ends
-any more, where there was enough data before); not enough data; straggler (the others wait for the same ranks);
+Checked in this order, the first that applies is the verdict: hang (ranks wait in a collective that does not end, where
+there was enough data before); not enough data; straggler (the others wait for the same ranks);
 network-bound (even the last rank to start takes longer than the network should); imbalanced work (the rank that is last
 changes); fine. A verdict replaces the current one only when it is formed several times in a row, so that a job between
 two verdicts does not flap.
@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from exporter.meaning.training import hangs, pools, stragglers
+from exporter.meaning.training import hangs, losses, pools, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
@@ -83,7 +83,8 @@ class Judgement:
         matched: Share of the ranks of the job that were seen in them.
         loss: Seconds lost per second to the ranks at fault, or waited by the median rank.
         bandwidth: Share of the expected bandwidth of the slowest communicator; None if unknown.
-        communicators: The same for each communicator between hosts, if the job is network-bound.
+        communicators: The same for each communicator between hosts, if the job is network-bound; 0 for each in which
+            all ranks began a collective that does not end, if it hangs.
     """
 
     verdict: Verdict
@@ -171,26 +172,33 @@ def _needed(current: Verdict, formed: Verdict) -> int:
 
 
 def _formed(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:
-    """Form a verdict from the evidence."""
+    """Form a verdict from the evidence; none on several runs of one name."""
+    if job.claims.runs(now) > 1:
+        return Judgement(Verdict.UNKNOWN)
     step = memory.laps.steps.seconds
     compared, matched = _matched(job, now, max(LONG_WINDOW, MATCHED_STEPS * (step or 0.0)))
     is_enough = compared >= MIN_OPERATIONS and matched >= MIN_MATCHED_SHARE
     memory.was_enough |= is_enough
-    behind = hangs.hanging_ranks(job, memory.operations, now) if memory.was_enough else None
-    if behind is not None:
-        stopped = [Suspect(rank, 1.0, 1.0) for rank in behind]
-        hosts = sorted({job.hosts.get(rank, "") for rank in behind} - {""})
-        return Judgement(Verdict.HANG, stopped, hosts if len(hosts) == 1 else (), compared, matched, 1.0)
+    hang = hangs.hang(job, memory.operations, now) if memory.was_enough else None
+    if hang is not None:
+        stopped = [Suspect(rank, 1.0, 1.0) for rank in hang.ranks]
+        hosts = sorted({job.hosts.get(rank, "") for rank in hang.ranks} - {""})
+        dead = dict.fromkeys(hang.communicators, 0.0)
+        return Judgement(
+            Verdict.HANG, stopped, hosts if len(hosts) == 1 else (), compared, matched, 1.0, communicators=dead
+        )
     shares = bandwidth_shares(job, memory.best, baseline, now)
     share = min(shares.values(), default=None)
     found = {} if step is None else pools.update(job, memory.laps, memory.pools, step, now)
     settled = memory.operations.settled
     if not is_enough or step is None or settled is None or now - settled > max(RECENT_SECONDS, RECENT_STEPS * step):
         return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
+    if memory.given is not None and not any(len(pool.laps) >= stragglers.MIN_LAPS for pool in found.values()):
+        return memory.given  # steps are counted in another way since
     ranks, hosts = stragglers.suspects(job, found, step, now)
     if ranks and not _moves(memory, frozenset(one.rank for one in ranks), now):
         return Judgement(Verdict.STRAGGLER, ranks, hosts, compared, matched, ranks[0].loss, share)
-    waited = stragglers.waited(found, step, now)
+    waited = losses.waited(found, step, now)
     if share is not None and share < MIN_BANDWIDTH_SHARE:
         return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share, shares)
     verdict = Verdict.IMBALANCED if ranks or waited >= MIN_WAITED_RATIO else Verdict.FINE

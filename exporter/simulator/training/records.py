@@ -133,7 +133,8 @@ class Reporter:
         """Yield the reports of a collective that a rank began."""
         arrived = self._arrival(rank, start)
         while arrived < until:
-            yield self._record(one, rank, arrived, None)
+            if not self._how.loss or self._chance.random() >= self._how.loss:
+                yield self._record(one, rank, arrived, None)
             arrived += UNFINISHED_SECONDS
 
     def _arrival(self, rank: int, time: float) -> float:

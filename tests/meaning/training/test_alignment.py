@@ -49,7 +49,7 @@ def test_the_last_rank_has_the_shortest_time_and_the_others_waited(known):
     known.settle(10.0)
     evidence = summed_evidence(known)
     assert evidence.compared == 1
-    assert arrivals(known) == (1, MIB, 1.0, {"2": 800}, 0.0)
+    assert arrivals(known) == (1, MIB, 1.0, {"2": 800}, 10.0)
     assert evidence.late == {"2": 800}  # after the middle one of 200, 990, 1000, 1010
     assert evidence.waited == {"0": 800, "1": 810, "3": 790}
     assert known.jobs["llm"].matched == 1
@@ -62,11 +62,11 @@ def test_differences_within_noise_are_not_lateness(known):
     assert (evidence.compared, evidence.late, arrivals(known).late) == (1, {}, {})
 
 
-def test_late_ranks_are_in_order_and_the_last_one_is_not_among_the_others(known):
+def test_late_ranks_are_in_order_and_the_last_quarter_is_not_among_the_others(known):
     take(known, {0: 1000, 1: 1000, 2: 200, 3: 600, 4: 1000}, 10.0, ranks=5)
     known.settle(10.0)
     assert list(arrivals(known).late.items()) == [("2", 800), ("3", 400)]
-    assert arrivals(known).others == 80  # the mean of five ranks, without the last one
+    assert arrivals(known).others == 400  # of the rank between the median and the last quarter
 
 
 def test_an_operation_waits_for_reporting_ranks_for_a_limited_time(known):

@@ -7,6 +7,8 @@ import pickle
 import socket
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +17,8 @@ import pytest
 from exporter.core.definition import Context
 from exporter.core.source import SourceError
 from exporter.linux import rewritten_files
+from exporter.meaning.training import jobs as training
+from exporter.meaning.training.verdicts import Verdict
 from exporter.sources.common.job_files import JobFileSearch
 from exporter.sources.nccl import metrics
 from exporter.sources.nccl import source as nccl
@@ -434,6 +438,43 @@ async def test_dump_is_not_read_while_it_is_written(tmp_path):
         await made.read()
         assert made.collectives() == {("unknown", "0", "AllReduce"): 2}
         assert made.failures() == set()
+
+
+def stuck_dump(ranks, ended, *, began, enqueued):
+    """Return the dump of a rank with some collectives that ended, and perhaps one that did not."""
+    entries = [{} for _ in range(ended)]
+    if began:
+        entries.append({"state": "started", "duration_ms": None, "time_created_ns": int(enqueued * 1e9)})
+    return dump(*entries, ranks=ranks)
+
+
+async def test_dumps_of_a_job_that_hangs_show_who_did_not_begin(tmp_path):
+    """Of four ranks, rank 2 did not begin the 21st collective, in which the others have waited for ten minutes."""
+    async with bench(tmp_path, "recorder") as made:
+        for rank in range(4):
+            path = tmp_path / "recorder" / f"trace_{rank}"
+            path.write_bytes(stuck_dump("[0, 1, 2, 3]", 20, began=rank != 2, enqueued=time.time() - 600))
+        await settled(made)
+        state, now = None, 0.0
+        while now < 170.0:
+            state, _ = training.step(training.JobKnowledge(), state, replace(made.tables[metrics.STREAMS], time=now))
+            await made.read()
+            now += 5.0
+        begun = {key[3]: count for key, count in made.cells(metrics.STREAMS, "begun").items()}
+        assert begun == {"0": 21, "1": 21, "2": 20, "3": 21}
+        assert set(made.cells(metrics.STREAMS, "ended").values()) == {20}
+        given = state.memories["unknown"].given
+        assert (given.verdict, [one.rank for one in given.ranks]) == (Verdict.HANG, ["2"])
+
+
+async def test_a_dump_of_a_job_that_runs_is_reported_once(tmp_path):
+    async with bench(tmp_path, "recorder") as made:
+        path = tmp_path / "recorder" / "trace_0"
+        path.write_bytes(stuck_dump("[0, 1]", 20, began=True, enqueued=time.time() - 2))
+        await settled(made)
+        assert list(made.cells(metrics.STREAMS, "begun").values()) == [21]
+        await made.read()
+        assert made.cells(metrics.STREAMS, "begun") == {}
 
 
 class Evil:

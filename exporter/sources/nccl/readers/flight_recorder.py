@@ -1,13 +1,15 @@
 """Feed of PyTorch's Flight Recorder: JSON dumps, one per rank; the rank is the number at the end of the file name.
 
 A dump holds the last collectives of its rank, with durations if the job measures them (TORCH_NCCL_ENABLE_TIMING).
-Consecutive dumps of a rank overlap; entries are counted once. Pickles are rejected.
+Consecutive dumps of a rank overlap; entries are counted once. Pickles are rejected. Collectives that have not ended
+show how far each rank was (`recorder_progress`).
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from time import monotonic
 from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls
@@ -30,6 +32,7 @@ from exporter.sources.nccl.readers.feed import (
     ProcessReport,
     UnusedReason,
 )
+from exporter.sources.nccl.readers.recorder_progress import HeldProgress, progress_of, waited
 
 DUMP_OUTCOMES = ("accepted", "pickle", "malformed", "invalid", "too_large", "unreadable")
 ENTRY_OUTCOMES = (
@@ -59,6 +62,7 @@ class _DumpReading(NamedTuple):
     report: ProcessReport
     entries: Counter[str]
     failures: list[Failure]
+    waited: float
 
 
 class FlightRecorderFeed:
@@ -73,6 +77,7 @@ class FlightRecorderFeed:
         search = JobFileSearch(tuple(folders), lambda name: _RANK.search(name) is not None, is_selected)
         self._dumps = JobDumps(self._serial, search, self._parse, settled=True)
         self._completed: dict[str, frozenset[EntryKey]] = {}
+        self._progress = HeldProgress()
         self._outcomes: Counter[str] = Counter()
         self._entries: Counter[str] = Counter()
         self._keepers = {schema: RowKeeper(schema.labels) for schema in self.schemas}
@@ -86,13 +91,16 @@ class FlightRecorderFeed:
         poll = await self._dumps.poll()
         for path in poll.gone:
             self._completed.pop(path, None)
-        failures = poll.failures
+            self._progress.forget(path)
+        failures, now = poll.failures, monotonic()
         for reading in poll.parsed.values():
+            self._progress.add(reading.report, reading.waited, now)
             self._outcomes["accepted"] += 1
             self._entries.update(reading.entries)
             failures += reading.failures
         self._outcomes.update(error.reason if isinstance(error, FormatError) else "unreadable" for error in poll.errors)
-        return FeedReport([reading.report for reading in poll.parsed.values()], poll.gone, failures)
+        reports = {**self._progress.due(now), **{path: reading.report for path, reading in poll.parsed.items()}}
+        return FeedReport(list(reports.values()), poll.gone, failures)
 
     def mark_unused(self, report: ProcessReport, reason: UnusedReason) -> None:
         """Move the report's collectives to another outcome."""
@@ -130,7 +138,7 @@ class FlightRecorderFeed:
             failures.append(
                 Failure(job, "invalid", f"{path}: {dump.bad} entries or groups; the first: {dump.first_error}")
             )
-        return _DumpReading(report, entries, failures)
+        return _DumpReading(report, entries, failures, waited(dump.entries, file.status.st_mtime))
 
     def _add_dump(self, dump: RecorderDump, rank: int, report: ProcessReport, outcomes: Counter[str]) -> None:
         """Add the completed entries that no earlier dump contained."""
@@ -139,21 +147,35 @@ class FlightRecorderFeed:
             (number for number, _, _ in before), default=0
         ):
             before, report.restarted = frozenset(), True  # record IDs restarted: another process
-        memberships: dict[tuple[int, str], tuple[str, Membership] | None] = {}
+        memberships = _Memberships(dump, rank)
         completed = set()
         for one in dump.entries:
             key = (one.record_id, one.pg_id, one.sequence)
             if one.state == "completed":
                 completed.add(key)
-            if key in before:
-                continue
-            group = (one.pg_id, one.process_group[0] if one.process_group else "")
-            if group not in memberships:
-                memberships[group] = _membership(_group_of(dump, *group), rank)
-            outcomes[_add_entry(one, memberships[group], report)] += 1
+            if key not in before:
+                outcomes[_add_entry(one, memberships.of(one), report)] += 1
+        report.progress = progress_of(dump.entries, memberships.of)
+        for progress in report.progress.values():
+            report.add_membership(progress.membership)
         self._completed[report.key] = frozenset(completed)
         if len(self._completed) > MAX_RANKS:
             del self._completed[next(iter(self._completed))]
+
+
+class _Memberships:
+    """Memberships of a rank in the groups of a dump."""
+
+    def __init__(self, dump: RecorderDump, rank: int) -> None:
+        self._dump, self._rank = dump, rank
+        self._found: dict[tuple[int, str], tuple[str, Membership] | None] = {}
+
+    def of(self, entry: RecorderEntry) -> tuple[str, Membership] | None:
+        """Return the identifier of an entry's group, and the membership in it; None where its ranks are unknown."""
+        group = (entry.pg_id, entry.process_group[0] if entry.process_group else "")
+        if group not in self._found:
+            self._found[group] = _membership(_group_of(self._dump, *group), self._rank)
+        return self._found[group]
 
 
 def _group_of(dump: RecorderDump, number: int, name: str) -> ProcessGroup | None:

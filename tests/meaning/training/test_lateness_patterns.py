@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from exporter.meaning.training.saws import Lateness, Saw, find_saw, is_passed_on
+from exporter.meaning.training.patterns import Lateness, Pattern, find_pattern, find_teeth, is_passed_on
 
 
 def series(period, steps, place, *, first=0, seed=1, rank=lambda step, chance: str(step % 7)):
@@ -32,14 +32,14 @@ def blocked(step, at, chance):
 @pytest.mark.parametrize("period", [2, 12, 24, 300])
 @pytest.mark.parametrize("first", [0, 7])
 def test_a_ramp_is_found_with_its_period_and_where_it_begins(period, first):
-    assert find_saw(series(period, max(40 // period, 3) + 1, ramp, first=first)) == Saw(period, 0)
+    assert find_pattern(series(period, max(40 // period, 3) + 1, ramp, first=first)) == Pattern(period, 0)
 
 
 def test_steps_in_which_a_late_rank_hides_the_ramp_do_not_change_the_period():
     def each_fifth(step, at, chance):
         return (100_000.0, 0.0) if step % 5 == 0 else ramp(step, at, chance)
 
-    assert find_saw(series(12, 60, each_fifth)) == Saw(12, 0)
+    assert find_pattern(series(12, 60, each_fifth)) == Pattern(12, 0)
 
 
 def test_a_late_rank_at_its_level_while_all_others_start_together_is_a_saw():
@@ -47,30 +47,48 @@ def test_a_late_rank_at_its_level_while_all_others_start_together_is_a_saw():
         others = ramp(step, at, chance)[1]
         return 50_000.0 * chance.uniform(0.95, 1.05), others if at < 3 else 0.0
 
-    assert find_saw(series(12, 40, level)).period == 12
+    assert find_pattern(series(12, 40, level)).period == 12
 
 
 @pytest.mark.parametrize("late", [0.0, 50_000.0])
-def test_collectives_that_block_have_no_saw(late):
+def test_lateness_of_collectives_that_block_is_not_carried(late):
     def one(step, at, chance):
         top, others = blocked(step, at, chance)
         return top + late, others
 
-    assert find_saw(series(32, 32, one)) is None
+    assert find_pattern(series(32, 32, one)) == Pattern(32, 0, ())
+
+
+def test_lateness_that_another_rank_has_each_time_is_not_carried():
+    ranks = [str(number) for number in range(8)]
+    found = find_pattern(series(12, 40, ramp, rank=lambda step, chance: chance.choice(ranks)))
+    assert found == Pattern(12, 0, ())
+
+
+def test_a_reset_in_the_middle_of_a_step_is_found():
+    """FSDP gathers in the forward and in the backward pass, which takes twice as long."""
+
+    def passes(step, at, chance):
+        top, others = ramp(step, at % 12, chance)
+        return top * (1 + at // 12), others * (1 + at // 12)
+
+    found = find_pattern(series(24, 40, passes))
+    assert found in (Pattern(12, 0, (0,)), Pattern(24, 0, (0, 12)))
+    assert find_teeth(series(24, 40, passes), 24) == Pattern(24, 0, (0, 12))
 
 
 def test_noise_has_no_saw():
     def noise(step, at, chance):
         return chance.uniform(0, 1e5), chance.uniform(0, 1e4)
 
-    assert [find_saw(series(1, 600, noise, seed=seed)) for seed in range(20)] == [None] * 20
+    assert [find_pattern(series(1, 600, noise, seed=seed)) for seed in range(20)] == [None] * 20
 
 
-def test_a_single_late_operation_of_each_step_is_no_saw():
+def test_lateness_of_a_single_operation_of_each_step_is_not_carried():
     def first(step, at, chance):
         return (577.0 if at == 0 else 20.0) * chance.uniform(0.9, 1.1), 5.0 * chance.uniform(0.9, 1.1)
 
-    assert find_saw(series(32, 32, first)) is None
+    assert find_pattern(series(32, 32, first)) == Pattern(32, 0, ())
 
 
 def test_lateness_is_passed_on_in_a_ramp_and_not_where_collectives_block():
