@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from exporter.core.table import Table
 from exporter.meaning.training import jobs
-from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.nccl.batch import Batch, Operation, Progress, Stream
 from exporter.nccl.batch_codec import decode, encode
 from exporter.simulator.training.data_parallel import DistributedDataParallel, FullyShardedDataParallel
 from exporter.simulator.training.faults import SlowRank
@@ -113,7 +113,7 @@ def large() -> Iterator[Limit]:
     """Yield the figures of the large job."""
     known, state = jobs.JobKnowledge(), None
     decoding = judging = most = 0.0
-    decoded = judged = 0
+    decoded = 0
     chance = Random(1)
     due = sorted((chance.random() * HOST_INTERVAL, host) for host in range(HOSTS))
     late = [[abs(chance.gauss(0, 300)) for _ in range(HOSTS * GPUS)] for _ in range(64)]
@@ -124,13 +124,15 @@ def large() -> Iterator[Limit]:
         while due[0][0] <= now:
             at, host = due.pop(0)
             due.append((at + HOST_INTERVAL, host))
-            batch = Batch("large", _NAMES[host], list(_streams(host, reported[host], at, late)), tick=tick)
+            parts = encode(_batch(host, reported[host], at, late, tick))
             reported[host] = at
-            parts = encode(batch)
             begun = time.process_time()
-            for stream, operations in (one for part in parts for one in decode(part).streams):
-                builder.add_published(stream, str(stream.world_rank), operations)
-                decoded += len(operations)
+            for one in map(decode, parts):
+                for stream, operations in one.streams:
+                    builder.add_published(stream, str(stream.world_rank), operations)
+                    decoded += len(operations)
+                for stream, *counts in one.progress:
+                    builder.add_published(stream, str(stream.world_rank), (), (counts[0], counts[1]))
             decoding += time.process_time() - begun
         begun = time.process_time()
         table = builder.table(now)
@@ -147,6 +149,13 @@ def large() -> Iterator[Limit]:
     yield Limit("judging 16,384 ranks", "CPU s a second", judging / LARGE_SECONDS, MAX_LARGE_SECONDS)
     yield Limit("the same, decoded", "CPU s a second", (decoding + judging) / LARGE_SECONDS, MAX_LARGE_SECONDS)
     yield Limit("the same, resident at most", "MiB", most, MAX_LARGE_MEMORY)
+
+
+def _batch(host: int, since: float, until: float, late: Sequence[Sequence[float]], tick: int) -> Batch:
+    """Return what a host of the large job publishes."""
+    streams = list(_streams(host, since, until, late))
+    progress = [Progress(one, found[-1].sequence + 1, found[-1].sequence + 1) for one, found in streams]
+    return Batch("large", _NAMES[host], streams, progress=progress, tick=tick)
 
 
 def _streams(
