@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from exporter.core.collectives import JUDGED, algorithm_bytes, known_kind
+from exporter.core.table import Table
 from exporter.daemon.relay import batches
 from exporter.meaning.training import jobs
 from exporter.meaning.training.verdicts import Judgement, Verdict
@@ -75,6 +76,11 @@ class Replay:
 
     def judgements(self, records: Iterable[Record], seconds: float | None = None) -> Iterator[Given]:
         """Yield the verdicts on all jobs, each time the collector judges, until the last record or for some seconds."""
+        for table in self.tables(records, seconds):
+            yield from self._judge(table)
+
+    def tables(self, records: Iterable[Record], seconds: float | None = None) -> Iterator[Table]:
+        """Yield what the collector judges: at each of its intervals the timings that hosts published since the last."""
         last = 0.0
         for record in records:
             last = record.arrived
@@ -86,8 +92,8 @@ class Replay:
             host.arrived.append(record)
         yield from self._until(last if seconds is None else seconds)
 
-    def _until(self, time: float) -> Iterator[Given]:
-        """Let hosts publish and the collector judge, up to a time."""
+    def _until(self, time: float) -> Iterator[Table]:
+        """Let hosts publish up to a time, and yield what the collector judges."""
         while True:
             due = self._due[0][0] + DELIVERY if self._due else time + 1
             if min(due, self._next) > time:
@@ -97,7 +103,9 @@ class Replay:
                 heappush(self._due, (at + HOST_INTERVAL, name))
                 self._publish(self._hosts[name], at)
             else:
-                yield from self._judge()
+                streams, self._streams = self._streams, StreamTableBuilder()
+                yield streams.table(self._next)
+                self._next += COLLECTOR_INTERVAL
 
     def _publish(self, host: _Host, now: float) -> None:
         builder = StreamTableBuilder()
@@ -146,15 +154,13 @@ class Replay:
         for stream, begun, ended in batch.progress:
             self._streams.add_published(stream, str(stream.world_rank), (), (begun, ended))
 
-    def _judge(self) -> Iterator[Given]:
-        now, self._next = self._next, self._next + COLLECTOR_INTERVAL
-        streams, self._streams = self._streams, StreamTableBuilder()
-        self.state, _ = self._step(self.state, streams.table(now))
+    def _judge(self, table: Table) -> Iterator[Given]:
+        self.state, _ = self._step(self.state, table)
         if self.state is None:
             return
         for name, memory in self.state.memories.items():
             if memory.given is not None:
-                yield Given(now, name, memory.given)
+                yield Given(table.time, name, memory.given)
 
 
 def read_records(path: str) -> Iterator[Record]:

@@ -26,8 +26,9 @@ from exporter.meaning.training.records import (
     SettledNumbers,
     Stream,
     Tick,
-    Timing,
+    TimingValues,
     Traffic,
+    Waits,
 )
 
 PATIENCE_SECONDS = 7.0
@@ -102,14 +103,14 @@ class Collectives:
         self._waiting: Shares[str] = Shares()  # operations, by host
         self._members: Shares[str] = Shares()  # by host
 
-    def add_timings(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
+    def add_timings(self, stream: Stream, timings: Iterable[TimingValues], now: float) -> None:
         """Add timings of one rank in one communicator."""
         if stream.kind in POINT_TO_POINT:
             self._add_exchange(stream, timings, now)
         elif stream.kind in SYNCHRONISING and stream.ranks > 1:
             self._add_collectives(stream, timings, now)
 
-    def _add_collectives(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
+    def _add_collectives(self, stream: Stream, timings: Iterable[TimingValues], now: float) -> None:
         job = self._job(stream, now)
         if job is None:
             return
@@ -118,37 +119,49 @@ class Collectives:
             job.dropped += 1
             return
         kind, rank = stream.kind, stream.rank
-        pending, settled = communicator.pending, communicator.settled.setdefault(kind, SettledNumbers())
+        pending = communicator.pending.setdefault(kind, {})
         reached = communicator.reached.get((kind, rank), -1)
-        for timing in timings:
-            if timing.timed == 0:
+        for one in timings:
+            number, size, microseconds, timed, queued = one if len(one) == 5 else (*one, None, None)[:5]
+            if timed == 0:
                 continue
-            number = timing.sequence
             reached = max(reached, number)
-            waiting = pending.get((kind, number))
+            waiting = pending.get(number)
             if waiting is None:
-                if number in settled:
-                    job.late += 1
-                    continue
-                if not self._may_wait(job, stream.host):
-                    job.dropped += 1
-                    continue
-                waiting = pending[kind, number] = Pending(now, timing.size, stream.host)
-            if rank not in waiting.times:
-                waiting.times[rank] = timing.microseconds
-                if timing.queued is not None:
-                    waiting.queued[rank] = timing.queued
+                waiting = self._begin_wait(job, communicator, stream, number, Pending(now, size, stream.host))
+            if waiting is not None and rank not in waiting.times:
+                waiting.times[rank] = microseconds
+                if queued is not None:
+                    waiting.waits[rank] = microseconds + queued
         if reached >= 0:
             communicator.reached[kind, rank] = reached
             communicator.highest[kind] = max(reached, communicator.highest.get(kind, reached))
 
-    def _add_exchange(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
+    def _begin_wait(
+        self, job: Job, communicator: Communicator, stream: Stream, number: int, waiting: Pending
+    ) -> Pending | None:
+        """Return an operation that begins to wait; None if it was settled before, or if its host has no room for it."""
+        settled = communicator.settled.get(stream.kind)
+        if settled is not None and number in settled:
+            job.late += 1
+            return None
+        if not (
+            job.waiting.has_room(stream.host, MAX_PENDING_JOB) and self._waiting.has_room(stream.host, MAX_PENDING)
+        ):
+            job.dropped += 1
+            return None
+        job.waiting.add(stream.host)
+        self._waiting.add(stream.host)
+        communicator.pending[stream.kind][number] = waiting
+        return waiting
+
+    def _add_exchange(self, stream: Stream, timings: Iterable[TimingValues], now: float) -> None:
         """Add the time of operations between two ranks, of a rank that is known by those of communicators."""
         job = self.jobs.get(stream.job)
         if job is None or job.hosts.get(stream.rank) != stream.host:
             return
         exchange = job.exchanges.setdefault(stream.rank, Exchange())
-        exchange.add(sum(timing.microseconds for timing in timings), now)
+        exchange.add(sum(microseconds for _, _, microseconds, *_ in timings), now)
 
     def add_progress(self, stream: Stream, begun: int, ended: int, now: float) -> None:
         """Record how many collectives of its kind a rank has begun in one communicator, and how many of them ended."""
@@ -207,18 +220,11 @@ class Collectives:
         """Remove a communicator."""
         closed = job.communicators.pop(name)
         job.opened.remove(closed.host)
-        for pending in closed.pending.values():
-            self._end_wait(job, pending)
+        for of_kind in closed.pending.values():
+            for pending in of_kind.values():
+                self._end_wait(job, pending)
         for host, members in closed.places.items():
             self._members.remove(host, members)
-
-    def _may_wait(self, job: Job, host: str) -> bool:
-        """Count one more operation that waits; return false where a host has no room for it."""
-        if not (job.waiting.has_room(host, MAX_PENDING_JOB) and self._waiting.has_room(host, MAX_PENDING)):
-            return False
-        job.waiting.add(host)
-        self._waiting.add(host)
-        return True
 
     def _end_wait(self, job: Job, pending: Pending) -> None:
         job.waiting.remove(pending.host)
@@ -271,37 +277,47 @@ class Collectives:
         """Settle operations of one communicator."""
         ticks = communicator.ticks
         while ticks and now - ticks[0].time > (MAX_HISTORY_SECONDS if len(ticks) <= HISTORY_TICKS else HISTORY_SECONDS):
-            ticks.popleft()
-        if not communicator.pending:
+            communicator.drop_tick()
+        if not any(communicator.pending.values()):
             return
         active = [rank for rank, at in communicator.members.items() if now - at <= SILENT_SECONDS]
         members = len(active)
         passed = _passed(communicator, active)
-        tick: Tick | None = None
-        for key, pending in list(communicator.pending.items()):
-            times = pending.times
-            is_complete = members > 1 and (len(times) >= members or key[1] < passed[key[0]])
-            if not is_complete and now - pending.since < PATIENCE_SECONDS:
-                continue  # others may still arrive
-            del communicator.pending[key]
+        tick = Tick(now)
+        for kind, waiting in communicator.pending.items():
+            due = {
+                number: pending
+                for number, pending in waiting.items()
+                if (members > 1 and (len(pending.times) >= members or number < passed[kind]))
+                or now - pending.since >= PATIENCE_SECONDS  # else others may still arrive
+            }
+            if due:
+                for number in due:
+                    del waiting[number]
+                self._settle_kind(job, communicator, tick, kind, due, members)
+        if tick.bus:
+            communicator.add_tick(tick)
+
+    def _settle_kind(
+        self, job: Job, communicator: Communicator, tick: Tick, kind: str, due: Mapping[int, Pending], members: int
+    ) -> None:
+        """Settle operations of one kind."""
+        settled = communicator.settled.setdefault(kind, SettledNumbers())
+        arrivals = communicator.arrivals.setdefault(kind, deque(maxlen=MAX_UNFOLDED))
+        for number, pending in due.items():
             self._end_wait(job, pending)
-            communicator.settled[key[0]].add(key[1])
-            compared = len(times) >= 2 and len(times) >= MIN_COMPARED_SHARE * members
-            if not compared:
+            settled.add(number)
+            reported = len(pending.times)
+            _add_traffic(tick, kind, pending, reported / max(members, reported))
+            if reported < 2 or reported < MIN_COMPARED_SHARE * members:
                 job.unmatched += 1
-            elif len(times) < members:
+                continue
+            if reported < members:
                 job.partial += 1
             else:
                 job.matched += 1
-            tick = tick or Tick(now)
-            found = _add_evidence(tick, key, pending, members, compared=compared)
-            if found is not None:
-                taken = communicator.arrivals.get(key[0])
-                if taken is None:
-                    taken = communicator.arrivals[key[0]] = deque(maxlen=MAX_UNFOLDED)
-                taken.append(found)
-        if tick is not None:
-            communicator.add_tick(tick)
+            tick.compared += 1
+            arrivals.append(_compared(job.waits, number, pending, members))
 
 
 def _passed(communicator: Communicator, active: Sequence[str]) -> dict[str, int]:
@@ -321,42 +337,36 @@ def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Pr
     return Progress(begun, ended, now, before.since if before is not None and same else now)
 
 
-def _add_evidence(
-    tick: Tick, key: tuple[str, int], pending: Pending, members: int, *, compared: bool
-) -> Arrivals | None:
-    """Add one operation to the sums, and return which ranks started it late; None if too few reported."""
-    times, waits = pending.times, pending.waits()
-    least = min(times.values())
-    bucket = size_bucket(pending.size)
-    moved = tick.bus.get((key[0], bucket))
+def _add_traffic(tick: Tick, kind: str, pending: Pending, share: float) -> None:
+    """Add an operation to the traffic."""
+    key = kind, size_bucket(pending.size)
+    moved = tick.bus.get(key)
     if moved is None:
-        moved = tick.bus[key[0], bucket] = Traffic()
-    share = len(times) / max(members, len(times))
-    moved.add(Traffic(pending.size, least, [(pending.size / least, share)] if least > 0 else []))
-    if not compared:
-        return None
-    tick.compared += 1
-    tick.arrivals += waits is not None
-    waited, sums = tick.waited, tick.late
+        moved = tick.bus[key] = Traffic()
+    moved.add(pending.size, min(pending.times.values()), share)
+
+
+def _compared(sums: Waits, number: int, pending: Pending, members: int) -> Arrivals:
+    """Compare the ranks in an operation: add to the sums of ranks, and return which of them started it late."""
+    times, compared = pending.times, pending.comparable()
+    least = min(times.values())
+    waited = sums.waited
     for rank, taken in times.items():
         if taken > least:
             waited[rank] = waited.get(rank, 0.0) + taken - least
-    ordered = sorted((times if waits is None else waits).items(), key=itemgetter(1))
+    ordered = sorted(compared.values())
     count = len(ordered)
-    middle = ordered[count // 2][1]
-    share = count / max(members, count)
+    middle = ordered[count // 2]
     late = {}
-    for rank, taken in ordered:
-        lateness = middle - taken
-        if lateness <= NOISE_MICROSECONDS:
-            break
-        late[rank] = lateness
-        sums[rank] = sums.get(rank, 0.0) + lateness
+    if middle - ordered[0] > NOISE_MICROSECONDS:
+        found = [(rank, after) for rank, taken in compared.items() if (after := middle - taken) > NOISE_MICROSECONDS]
+        found.sort(key=itemgetter(1), reverse=True)
+        for rank, lateness in found:
+            sums.late[rank] = sums.late.get(rank, 0.0) + lateness
+        late = dict(found if len(found) <= MAX_LATE else islice(found, max(MAX_LATE, count // 8)))
     inner = ordered[max(count // 4, 1) : max(count // 2, 2)]  # of a late host all ranks are late
-    others = sum(middle - taken for _, taken in inner) / len(inner)
-    if len(late) > MAX_LATE:
-        late = dict(islice(late.items(), max(MAX_LATE, count // 8)))
-    return Arrivals(key[1], pending.size, share, late, others)
+    others = sum([middle - taken for taken in inner]) / len(inner)
+    return Arrivals(number, pending.size, count / max(members, count), late, others)
 
 
 def nodes_of(job: Job, communicator: Communicator) -> int:
@@ -370,23 +380,3 @@ def nodes_of(job: Job, communicator: Communicator) -> int:
 def size_bucket(size: float) -> int:
     """Return the power of two at or below a size in bytes; operations of one bucket are compared with each other."""
     return 1 << (max(int(size), 1).bit_length() - 1)
-
-
-def summed(ticks: Iterable[Tick], since: float) -> Tick:
-    """Return the sum of the evidence after a time; a tick contains what happened before it."""
-    whole = Tick(since)
-    for tick in ticks:
-        if tick.time <= since:
-            continue
-        whole.compared += tick.compared
-        whole.arrivals += tick.arrivals
-        _add(whole.late, tick.late)
-        _add(whole.waited, tick.waited)
-        for key, moved in tick.bus.items():
-            whole.bus.setdefault(key, Traffic()).add(moved)
-    return whole
-
-
-def _add(into: dict[str, float], more: Mapping[str, float]) -> None:
-    for key, value in more.items():
-        into[key] = into.get(key, 0.0) + value

@@ -17,7 +17,7 @@ from exporter.core.table import (
     Column,
     LabelValues,
     Metric,
-    Rows,
+    RowKeeper,
     Samples,
     Schema,
     Table,
@@ -30,7 +30,7 @@ from exporter.meaning.training.bandwidth import (
     Baseline,
     bus_bandwidth,
 )
-from exporter.meaning.training.records import Job, Stream, Timing
+from exporter.meaning.training.records import Job, Stream, Timing, TimingValues, Waits
 from exporter.meaning.training.verdicts import (
     JobMemory,
     Judgement,
@@ -92,13 +92,23 @@ class RankSums:
 
 @dataclass(slots=True)
 class TrainingState:
-    """What this step keeps between tables. It is changed in place, since it may hold a hundred thousand timings."""
+    """What this step keeps between tables. It is changed in place, since it may hold a hundred thousand timings.
+
+    Attributes:
+        collectives: Operations of all jobs.
+        memories: What verdicts are formed from, by job.
+        ranks: Sums by job and rank.
+        ranks_by_host: Number of these by host.
+        meters: Steps of jobs with a plan.
+        keepers: Rows of the resulting tables, by the endings of their metrics.
+    """
 
     collectives: Collectives = field(default_factory=Collectives)
     memories: dict[str, JobMemory] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankSums] = field(default_factory=dict)
     ranks_by_host: Shares[str] = field(default_factory=Shares)
     meters: dict[str, step_budget.StepMeter] = field(default_factory=dict)
+    keepers: dict[tuple[str, ...], RowKeeper] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1024)
@@ -195,7 +205,7 @@ def step(
     return state, [one for one in found if len(one.rows)]
 
 
-def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[Timing], tuple[int, int] | None]]:
+def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[TimingValues], tuple[int, int] | None]]:
     """Yield stream, timings and progress of the rows of an internal table."""
     columns = (table.values(ending) or () for ending in TIMING_COLUMNS)
     rows = zip(table.rows.keys, *columns, progress(table), strict=True)
@@ -203,12 +213,12 @@ def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[Timing], tuple[int
         if isinstance(samples, Samples) and isinstance(about, tuple):
             ranks, nodes, host, expected, *_, ports = about
             stream = Stream(job, communicator, kind, rank, int(ranks), int(nodes or 0), host, int(expected or 0), ports)
-            yield stream, timings(samples), reached
+            yield stream, samples.taken, reached
 
 
 def timings(samples: Samples) -> list[Timing]:
     """Return the operations of a row; what is unknown may be left out at the end of each."""
-    return [Timing(int(one[0]), *one[1:]) for one in samples.taken]
+    return [Timing(*one) for one in samples.taken]
 
 
 def progress(table: Table) -> Iterable[tuple[int, int] | None]:
@@ -221,20 +231,22 @@ def progress(table: Table) -> Iterable[tuple[int, int] | None]:
 def _add_sums(state: TrainingState, now: float) -> None:
     """Add the operations settled now to the sums of ranks, and drop ranks without recent timings."""
     for name, job in state.collectives.jobs.items():
+        found, job.waits = job.waits, Waits()
+        present: dict[str, float] = {}
         for communicator in job.communicators.values():
             if communicator.ticks and communicator.ticks[-1].time == now:
-                tick = communicator.ticks[-1]
-                for rank in communicator.members:
-                    sums = state.ranks.get((name, rank))
-                    if sums is None:
-                        host = job.hosts.get(rank, "")
-                        if not state.ranks_by_host.has_room(host, MAX_RANKS, MAX_HOST_RANKS):
-                            continue
-                        state.ranks_by_host.add(host)
-                        sums = state.ranks[name, rank] = RankSums(host)
-                    sums.waited += tick.waited.get(rank, 0.0)
-                    sums.late += tick.late.get(rank, 0.0)
-                    sums.last_seen = now
+                present |= communicator.members
+        for rank in present:
+            sums = state.ranks.get((name, rank))
+            if sums is None:
+                host = job.hosts.get(rank, "")
+                if not state.ranks_by_host.has_room(host, MAX_RANKS, MAX_HOST_RANKS):
+                    continue
+                state.ranks_by_host.add(host)
+                sums = state.ranks[name, rank] = RankSums(host)
+            sums.waited += found.waited.get(rank, 0.0)
+            sums.late += found.late.get(rank, 0.0)
+            sums.last_seen = now
     for key in [key for key, sums in state.ranks.items() if now - sums.last_seen > FORGET_SECONDS]:
         state.ranks_by_host.remove(state.ranks.pop(key).host)
 
@@ -253,6 +265,7 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
     bandwidths = _bandwidths(jobs)
     return [
         _table(
+            state,
             made.ranks,
             ranks,
             {
@@ -264,6 +277,7 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
             table,
         ),
         _table(
+            state,
             made.jobs,
             [(name,) for name in jobs],
             {
@@ -281,12 +295,13 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
             table,
         ),
         _table(
+            state,
             made.verdicts,
             [(name, verdict.value) for name in jobs for verdict in Verdict],
             {"verdict": [int(judgements[name].verdict is verdict) for name in jobs for verdict in Verdict]},
             table,
         ),
-        _table(made.kinds, bandwidths, {"bus_bandwidth_bytes_per_second": list(bandwidths.values())}, table),
+        _table(state, made.kinds, bandwidths, {"bus_bandwidth_bytes_per_second": list(bandwidths.values())}, table),
     ]
 
 
@@ -307,7 +322,7 @@ def _budgets(known: JobKnowledge, state: TrainingState, made: Outputs, table: Ta
         ending: [exported[ending] for _, exported in rows]
         for ending in (*step_budget.MEASURED, *step_budget.CONFIGURED)
     }
-    return _table(made.budgets, [key for key, _ in rows], columns, table)
+    return _table(state, made.budgets, [key for key, _ in rows], columns, table)
 
 
 def _bandwidths(jobs: Mapping[str, Job]) -> dict[LabelValues, float]:
@@ -315,20 +330,24 @@ def _bandwidths(jobs: Mapping[str, Job]) -> dict[LabelValues, float]:
     sums: dict[tuple[str, str], tuple[float, float]] = {}
     for name, job in jobs.items():
         for communicator in job.communicators.values():
-            for tick in communicator.ticks:
-                for (kind, size), moved in tick.bus.items():
-                    took = moved.microseconds
-                    if size < MIN_BYTES or not took:
-                        continue
-                    speed = bus_bandwidth(kind, communicator.ranks, moved.size / took)
-                    if speed is not None:
-                        amount, microseconds = sums.get((name, kind), (0.0, 0.0))
-                        sums[name, kind] = (amount + speed * took, microseconds + took)
+            for (kind, size), moved in communicator.bus.items():
+                took = moved.microseconds
+                if size < MIN_BYTES or took <= 0:
+                    continue
+                speed = bus_bandwidth(kind, communicator.ranks, moved.size / took)
+                if speed is not None:
+                    amount, microseconds = sums.get((name, kind), (0.0, 0.0))
+                    sums[name, kind] = (amount + speed * took, microseconds + took)
     return {key: amount / microseconds for key, (amount, microseconds) in sums.items()}
 
 
 def _table(
-    schema: Schema, keys: Iterable[LabelValues], values: Mapping[str, Sequence[float | None]], table: Table
+    state: TrainingState,
+    schema: Schema,
+    keys: Iterable[LabelValues],
+    values: Mapping[str, Sequence[float | None]],
+    table: Table,
 ) -> Table:
     columns = {ending: Column(schema.metrics[ending], cells) for ending, cells in values.items()}
-    return Table(schema, Rows(schema.labels, keys, {}), columns, table.time, part=table.part)
+    keeper = state.keepers.setdefault(tuple(schema.metrics), RowKeeper(schema.labels))
+    return Table(schema, keeper.rows(list(keys)), columns, table.time, part=table.part)

@@ -136,7 +136,7 @@ def _fold_stream(
         waiting.count = count
         laps.revision += 1
     phase = 0 if pattern is None else pattern.phase
-    pending = min((number for kind, number in communicator.pending if kind == stream[1]), default=None)
+    pending = min(communicator.pending.get(stream[1], ()), default=None)
     until = communicator.highest.get(stream[1], -1) + 1 if pending is None else pending
     done = laps.done.setdefault(stream, {})
     by_lap: dict[int, list[int]] = {}

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import exp
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from exporter.core.shares import Shares
 from exporter.meaning.training.runs import Claims
@@ -35,6 +35,10 @@ class Timing(NamedTuple):
     microseconds: float
     timed: float | None = None
     queued: float | None = None
+
+
+TimingValues: TypeAlias = tuple[Any, ...]
+"""A Timing as a tuple; what is unknown may be left out at its end."""
 
 
 class Stream(NamedTuple):
@@ -73,21 +77,18 @@ class Pending:
         size: Bytes.
         host: Host of the first timing.
         times: Microseconds by rank.
-        queued: Microseconds for which it was queued before, by rank, where that is known.
+        waits: Microseconds from the arrival of a rank to the end, by rank, where that is known.
     """
 
     since: float
     size: float
     host: str
     times: dict[str, float] = field(default_factory=dict)
-    queued: dict[str, float] = field(default_factory=dict)
+    waits: dict[str, float] = field(default_factory=dict)
 
-    def waits(self) -> dict[str, float] | None:
-        """Return the microseconds from the arrival of ranks to the end, if they are known of at least half of them."""
-        if len(self.queued) < 2 or 2 * len(self.queued) < len(self.times):
-            return None
-        times = self.times
-        return {rank: times[rank] + queued for rank, queued in self.queued.items()}
+    def comparable(self) -> dict[str, float]:
+        """Return microseconds that show who came late: those since arrivals, if they are known of at least half."""
+        return self.waits if len(self.waits) >= 2 and 2 * len(self.waits) >= len(self.times) else self.times
 
 
 class Progress(NamedTuple):
@@ -163,11 +164,12 @@ class Traffic:
     microseconds: float = 0.0
     speeds: list[tuple[float, float]] = field(default_factory=list)
 
-    def add(self, other: "Traffic") -> None:
-        """Add other traffic."""
-        self.size += other.size
-        self.microseconds += other.microseconds
-        self.speeds += other.speeds[: MAX_SPEEDS - len(self.speeds)]
+    def add(self, size: float, microseconds: float, share: float) -> None:
+        """Add an operation that a share of the ranks reported."""
+        self.size += size
+        self.microseconds += microseconds
+        if microseconds > 0 and len(self.speeds) < MAX_SPEEDS:
+            self.speeds.append((size / microseconds, share))
 
 
 @dataclass(slots=True)
@@ -177,18 +179,40 @@ class Tick:
     Attributes:
         time: The time.
         compared: Number of operations compared.
-        arrivals: Number of these in which the arrivals of all reporting ranks are known.
-        late: Microseconds that each rank started after the median rank.
-        waited: Microseconds that each rank waited for the last.
         bus: Traffic by kind and size.
     """
 
     time: float
     compared: int = 0
-    arrivals: int = 0
-    late: dict[str, float] = field(default_factory=dict)
-    waited: dict[str, float] = field(default_factory=dict)
     bus: dict[tuple[str, int], Traffic] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RecentTraffic:
+    """Sum of the traffic of one kind and size in some ticks.
+
+    Attributes:
+        ticks: Number of ticks.
+        size: Bytes.
+        microseconds: Shortest times of all operations.
+    """
+
+    ticks: int = 0
+    size: float = 0.0
+    microseconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Waits:
+    """Sums over operations, by rank.
+
+    Attributes:
+        waited: Microseconds that the rank waited for the last one.
+        late: Microseconds that the rank started after the median rank.
+    """
+
+    waited: dict[str, float] = field(default_factory=dict)
+    late: dict[str, float] = field(default_factory=dict)
 
 
 class SettledNumbers:
@@ -228,12 +252,13 @@ class Communicator:
         reached: Highest sequence number by kind and rank.
         highest: Highest sequence number by kind.
         progress: Progress by kind and rank, where it is reported.
-        pending: Operations that wait, by kind and sequence number.
+        pending: Operations that wait, by kind, then by sequence number.
         settled: Sequence numbers settled recently, by kind.
         host: Host of the rank that reported first.
         places: Number of members by host.
         arrivals: Operations that were compared, by kind, until they are taken as evidence on steps.
         ticks: Sums of what was settled at one time.
+        bus: Traffic in all ticks by kind and size.
         longest_pause: Longest time in seconds between two of them; older ones count less.
     """
 
@@ -246,10 +271,11 @@ class Communicator:
     reached: dict[tuple[str, str], int] = field(default_factory=dict)
     highest: dict[str, int] = field(default_factory=dict)
     progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
-    pending: dict[tuple[str, int], Pending] = field(default_factory=dict)
+    pending: dict[str, dict[int, Pending]] = field(default_factory=dict)
     settled: dict[str, SettledNumbers] = field(default_factory=dict)
     arrivals: dict[str, deque[Arrivals]] = field(default_factory=dict)
     ticks: deque[Tick] = field(default_factory=deque)
+    bus: dict[tuple[str, int], RecentTraffic] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     longest_pause: float = 0.0
 
@@ -258,6 +284,21 @@ class Communicator:
         if self.ticks:
             self.longest_pause = max(self.longest_pause * 0.999, tick.time - self.ticks[-1].time)
         self.ticks.append(tick)
+        for key, moved in tick.bus.items():
+            recent = self.bus.setdefault(key, RecentTraffic())
+            recent.ticks += 1
+            recent.size += moved.size
+            recent.microseconds += moved.microseconds
+
+    def drop_tick(self) -> None:
+        """Drop the oldest sums."""
+        for key, moved in self.ticks.popleft().bus.items():
+            recent = self.bus[key]
+            recent.ticks -= 1
+            recent.size -= moved.size
+            recent.microseconds -= moved.microseconds
+            if not recent.ticks:
+                del self.bus[key]
 
 
 @dataclass(slots=True)
@@ -269,6 +310,7 @@ class Job:
         opened: Number of communicators by the host that reported them first.
         waiting: Number of operations that wait for further ranks, by the host whose timing was the first.
         claims: Ranks that came from several hosts.
+        waits: For how long ranks waited and were late, until the sums are taken.
     """
 
     last_seen: float
@@ -280,6 +322,7 @@ class Job:
     opened: Shares[str] = field(default_factory=Shares)
     waiting: Shares[str] = field(default_factory=Shares)
     claims: Claims = field(default_factory=Claims)
+    waits: Waits = field(default_factory=Waits)
     matched: int = 0
     partial: int = 0
     unmatched: int = 0

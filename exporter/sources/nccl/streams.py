@@ -77,12 +77,13 @@ class StreamTableBuilder:
         for sequence, size, microseconds, timed, *rest in operations:
             queued = rest[0] if rest else None
             assert sequence is not None and size is not None and microseconds is not None  # noqa: S101, PT018  # the others may be
-            timing: tuple[float | None, ...] = (sequence, size, microseconds)
+            number = int(sequence)
+            timing: tuple[float | None, ...] = (number, size, microseconds)
             if queued is not None:
                 timing = (*timing, timed, queued)
             elif timed is not None:
                 timing = (*timing, int(timed))
-            found.setdefault(int(sequence), timing)
+            found.setdefault(number, timing)
 
     def add_published(
         self, stream: Stream, rank: str, operations: Sequence[Operation], progress: tuple[int, int] | None = None

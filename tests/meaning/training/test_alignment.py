@@ -7,15 +7,15 @@ import sys
 import pytest
 
 from exporter.meaning.training import alignment
-from exporter.meaning.training.alignment import (
-    Collectives,
+from exporter.meaning.training.alignment import Collectives, size_bucket
+from exporter.meaning.training.records import (
+    SETTLED_WINDOW,
+    RecentTraffic,
+    SettledNumbers,
     Stream,
     Timing,
     Traffic,
-    size_bucket,
-    summed,
 )
-from exporter.meaning.training.records import SETTLED_WINDOW, SettledNumbers
 
 MIB = 1 << 20
 
@@ -35,8 +35,9 @@ def known():
     return Collectives()
 
 
-def summed_evidence(known, communicator="0xa", job="llm"):
-    return summed(known.jobs[job].communicators[communicator].ticks, 0.0)
+def compared(known, since=0.0):
+    """Return the number of operations that were compared after a time."""
+    return sum(one.compared for one in known.jobs["llm"].communicators["0xa"].ticks if one.time > since)
 
 
 def arrivals(known, kind="AllReduce"):
@@ -47,19 +48,18 @@ def arrivals(known, kind="AllReduce"):
 def test_the_last_rank_has_the_shortest_time_and_the_others_waited(known):
     take(known, {0: 1000, 1: 1010, 2: 200, 3: 990}, 10.0)
     known.settle(10.0)
-    evidence = summed_evidence(known)
-    assert evidence.compared == 1
+    assert compared(known) == 1
     assert arrivals(known) == (1, MIB, 1.0, {"2": 800}, 10.0)
-    assert evidence.late == {"2": 800}  # after the middle one of 200, 990, 1000, 1010
-    assert evidence.waited == {"0": 800, "1": 810, "3": 790}
+    waits = known.jobs["llm"].waits
+    assert waits.late == {"2": 800}  # after the middle one of 200, 990, 1000, 1010
+    assert waits.waited == {"0": 800, "1": 810, "3": 790}
     assert known.jobs["llm"].matched == 1
 
 
 def test_differences_within_noise_are_not_lateness(known):
     take(known, {0: 1000, 1: 1010, 2: 960, 3: 990}, 10.0)
     known.settle(10.0)
-    evidence = summed_evidence(known)
-    assert (evidence.compared, evidence.late, arrivals(known).late) == (1, {}, {})
+    assert (compared(known), known.jobs["llm"].waits.late, arrivals(known).late) == (1, {}, {})
 
 
 def test_late_ranks_are_in_order_and_the_last_quarter_is_not_among_the_others(known):
@@ -105,10 +105,10 @@ def test_too_few_ranks_show_only_the_bandwidth(known):
     known.settle(10.0)
     take(known, {2: 500.0}, 12.0, number=2, size=4 * MIB)
     known.settle(20.0)
-    evidence = summed_evidence(known)
     assert known.jobs["llm"].unmatched == 1
-    assert evidence.compared == 1
-    assert evidence.bus["AllReduce", 4 * MIB] == Traffic(4 * MIB, 500.0, [(4 * MIB / 500, 0.25)])
+    assert compared(known) == 1
+    last = known.jobs["llm"].communicators["0xa"].ticks[-1]
+    assert last.bus["AllReduce", 4 * MIB] == Traffic(4 * MIB, 500.0, [(4 * MIB / 500, 0.25)])
 
 
 def test_a_late_record_opens_no_new_operation(known):
@@ -138,7 +138,8 @@ def test_jobs_communicators_kinds_and_numbers_are_separate(known):
 def test_times_not_measured_on_the_gpu_are_ignored(known, which, timing):
     known.add_timings(stream(0, **which), [timing], 1.0)
     known.settle(100.0)
-    assert all(not one.pending and not one.ticks for job in known.jobs.values() for one in job.communicators.values())
+    communicators = [one for job in known.jobs.values() for one in job.communicators.values()]
+    assert all(not any(one.pending.values()) and not one.ticks for one in communicators)
 
 
 def test_pending_operations_are_bounded_for_each_job(known, monkeypatch):
@@ -179,12 +180,17 @@ def test_evidence_covers_the_last_minute_and_at_least_twelve_sums(known):
         known.settle(float(now))
     communicator = known.jobs["llm"].communicators["0xa"]
     assert [tick.time for tick in communicator.ticks] == [float(now) for now in range(235, 300, 5)]
-    assert summed(communicator.ticks, 280.0).compared == 3
+    assert compared(known, 280.0) == 3
+    assert communicator.bus == {("AllReduce", MIB): RecentTraffic(13, 13 * MIB, 1300.0)}
     for now in (320.0, 345.0):
         take(known, {0: 1000, 1: 100}, now, number=int(now), ranks=2)
         known.settle(now)
     assert [tick.time for tick in communicator.ticks][-3:] == [295.0, 320.0, 345.0]
     assert len(communicator.ticks) == alignment.HISTORY_TICKS + 1  # the oldest goes before the next one comes
+    known.settle(345.0 + alignment.MAX_HISTORY_SECONDS)
+    assert (len(communicator.ticks), len(communicator.bus)) == (1, 1)
+    known.settle(346.0 + alignment.MAX_HISTORY_SECONDS)
+    assert (len(communicator.ticks), communicator.bus) == (0, {})
 
 
 def test_time_in_operations_between_two_ranks_decays(known):

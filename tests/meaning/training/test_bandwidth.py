@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from exporter.meaning.training.alignment import Collectives, Stream, Timing
+from exporter.meaning.training.alignment import Collectives
 from exporter.meaning.training.bandwidth import Baseline, bandwidth_shares
+from exporter.meaning.training.records import Stream, Timing
 
 SIZE = 64 << 20
 TRANSFER = 2000.0

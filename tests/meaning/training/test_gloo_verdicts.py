@@ -18,10 +18,11 @@ from exporter.core.source import Host
 from exporter.meaning.ports import rates
 from exporter.meaning.ports import states as port_states
 from exporter.meaning.ports.states import PortLocation
-from exporter.meaning.training.alignment import Collectives, Stream, Timing
+from exporter.meaning.training.alignment import Collectives
 from exporter.meaning.training.bandwidth import Baseline
 from exporter.meaning.training.causes import Symptom, causes
 from exporter.meaning.training.paths import Event, Fabric, Rank
+from exporter.meaning.training.records import Stream, Timing
 from exporter.meaning.training.verdicts import (
     JobMemory,
     Verdict,

@@ -9,8 +9,9 @@ from statistics import mean
 
 import pytest
 
-from exporter.meaning.training.alignment import Collectives, Stream, Timing
+from exporter.meaning.training.alignment import Collectives
 from exporter.meaning.training.bandwidth import Baseline
+from exporter.meaning.training.records import Stream, Timing
 from exporter.meaning.training.verdicts import (
     JobMemory,
     Verdict,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from exporter.meaning.training.alignment import Collectives, Stream, Timing
+from exporter.meaning.training.alignment import Collectives
+from exporter.meaning.training.records import Stream, Timing
 from exporter.meaning.training.waits import Hang, find_hang
 
 BEGIN = 1000.0
