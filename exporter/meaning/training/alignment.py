@@ -317,6 +317,7 @@ class Collectives:
             else:
                 job.matched += 1
             tick.compared += 1
+            tick.arrivals += pending.comparable() is not pending.times
             arrivals.append(_compared(job.waits, number, pending, members))
 
 

@@ -22,7 +22,6 @@ from exporter.core.table import (
     Schema,
     Table,
 )
-from exporter.core.vocabulary import counter, gauge
 from exporter.meaning.training import step_budget
 from exporter.meaning.training.alignment import FORGET_SECONDS, Collectives
 from exporter.meaning.training.bandwidth import (
@@ -30,6 +29,7 @@ from exporter.meaning.training.bandwidth import (
     Baseline,
     bus_bandwidth,
 )
+from exporter.meaning.training.metrics import JOBS, KINDS, RANKS, VERDICTS
 from exporter.meaning.training.records import Job, Stream, Timing, TimingValues, Waits
 from exporter.meaning.training.verdicts import (
     JobMemory,
@@ -122,50 +122,15 @@ def _output_schemas(schema: Schema) -> Outputs | None:
 def _declare(schema: Schema) -> Outputs:
     prefix = schema.prefix
     timings = schema.metrics["operations"].origins
-    ranks = {
-        "wait_seconds_total": counter("Time that the rank waited in collectives for the last rank to start."),
-        "lateness_seconds_total": counter("Time by which the rank started collectives after the median rank."),
-        "straggler": gauge(
-            "Whether the other ranks keep waiting for this rank (1) or not (0); absent without enough data."
-        ),
-        "straggler_loss_ratio": gauge("Seconds per second by which the rank is late, if it is a straggler."),
-    }
-    jobs = {
-        "matched_collectives_total": counter("Collectives with the times of all ranks that report."),
-        "partial_collectives_total": counter("Collectives that were compared without the times of some ranks."),
-        "unmatched_collectives_total": counter("Collectives with the times of too few ranks to compare them."),
-        "dropped_collectives_total": counter(
-            "Timings dropped because of the limits on collectives, communicators and ranks, or because they were late."
-        ),
-        "matched_ranks_ratio": gauge("Share of the job's ranks with recent collectives that could be compared."),
-        "job_runs": gauge("Number of jobs that report under this name, on different hosts; no verdict above 1."),
-        "arrivals_ratio": gauge(
-            "Share of the compared collectives for which ranks reported how long they were queued, over one minute."
-            " Their lateness is that of the arrivals of ranks, not of durations alone."
-        ),
-        "verdict_seconds": gauge("Time since the verdict on the job last changed."),
-        "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the median rank."),
-        "network_ratio": gauge(
-            "Bus bandwidth of collectives between nodes over the expected one: from a baseline, the speed of the links,"
-            " or the highest of the job itself; absent while that is unknown."
-        ),
-    }
-    verdicts = {"verdict": gauge("1 for the verdict on the job from the timings of its collectives, 0 for all others.")}
-    kinds = {
-        "bus_bandwidth_bytes_per_second": gauge(
-            "Bus bandwidth as nccl-tests defines it, from the time of the last rank to start, so without waiting, for"
-            " collectives of 1 MiB and more, over one minute."
-        )
-    }
 
     def declared(labels: tuple[str, ...], own: Mapping[str, vocabulary.Ending]) -> Schema:
         return vocabulary.schema(prefix, labels, own=own, origins=dict.fromkeys(own, timings))
 
     return Outputs(
-        declared(("train_job", "rank"), ranks),
-        declared(("train_job",), jobs),
-        declared(("train_job", "verdict"), verdicts),
-        declared(("train_job", "collective"), kinds),
+        declared(("train_job", "rank"), RANKS),
+        declared(("train_job",), JOBS),
+        declared(("train_job", "verdict"), VERDICTS),
+        declared(("train_job", "collective"), KINDS),
         vocabulary.schema(
             prefix,
             ("train_job",),
@@ -280,18 +245,7 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
             state,
             made.jobs,
             [(name,) for name in jobs],
-            {
-                "matched_collectives_total": [job.matched for job in jobs.values()],
-                "partial_collectives_total": [job.partial for job in jobs.values()],
-                "unmatched_collectives_total": [job.unmatched for job in jobs.values()],
-                "dropped_collectives_total": [job.dropped + job.late for job in jobs.values()],
-                "matched_ranks_ratio": [judgements[name].matched for name in jobs],
-                "job_runs": [job.claims.runs(now) for job in jobs.values()],
-                "arrivals_ratio": [judgements[name].arrivals for name in jobs],
-                "verdict_seconds": [now - state.memories[name].since for name in jobs],
-                "waited_ratio": [judgements[name].loss for name in jobs],
-                "network_ratio": [judgements[name].bandwidth for name in jobs],
-            },
+            _job_columns(state, judgements, now),
             table,
         ),
         _table(
@@ -303,6 +257,25 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
         ),
         _table(state, made.kinds, bandwidths, {"bus_bandwidth_bytes_per_second": list(bandwidths.values())}, table),
     ]
+
+
+def _job_columns(
+    state: TrainingState, judgements: Mapping[str, Judgement], now: float
+) -> dict[str, Sequence[float | None]]:
+    """Return the values of jobs by metric."""
+    jobs = state.collectives.jobs
+    return {
+        "matched_collectives_total": [job.matched for job in jobs.values()],
+        "partial_collectives_total": [job.partial for job in jobs.values()],
+        "unmatched_collectives_total": [job.unmatched for job in jobs.values()],
+        "dropped_collectives_total": [job.dropped + job.late for job in jobs.values()],
+        "matched_ranks_ratio": [judgements[name].matched for name in jobs],
+        "job_runs": [job.claims.runs(now) for job in jobs.values()],
+        "arrivals_ratio": [judgements[name].arrivals for name in jobs],
+        "verdict_seconds": [now - state.memories[name].since for name in jobs],
+        "waited_ratio": [judgements[name].loss for name in jobs],
+        "network_ratio": [judgements[name].bandwidth for name in jobs],
+    }
 
 
 def _budgets(known: JobKnowledge, state: TrainingState, made: Outputs, table: Table) -> Table:

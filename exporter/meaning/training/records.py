@@ -179,11 +179,13 @@ class Tick:
     Attributes:
         time: The time.
         compared: Number of operations compared.
+        arrivals: Number of these that were compared by the arrivals of ranks.
         bus: Traffic by kind and size.
     """
 
     time: float
     compared: int = 0
+    arrivals: int = 0
     bus: dict[tuple[str, int], Traffic] = field(default_factory=dict)
 
 

@@ -96,8 +96,9 @@ def test_lateness_is_that_of_arrivals_where_they_are_known(known):
         known.add_timings(stream[rank], [Timing(1, MIB, 100.0, 1.0, queued)], 10.0)
     known.settle(10.0)
     assert arrivals(known).late == {"2": 900.0}
-    assert summed_evidence(known).waited == {}
-    assert summed_evidence(known).bus["AllReduce", MIB].microseconds == 100.0
+    assert known.jobs["llm"].waits.waited == {}
+    (tick,) = known.jobs["llm"].communicators["0xa"].ticks
+    assert (tick.compared, tick.arrivals, tick.bus["AllReduce", MIB].microseconds) == (1, 1, 100.0)
 
 
 def test_too_few_ranks_show_only_the_bandwidth(known):
