@@ -122,7 +122,8 @@ class Collectives:
         pending = communicator.pending.setdefault(kind, {})
         reached = communicator.reached.get((kind, rank), -1)
         for one in timings:
-            number, size, microseconds, timed, queued = one if len(one) == 5 else (*one, None, None)[:5]
+            value, size, microseconds, timed, queued = one if len(one) == 5 else (*one, None, None)[:5]
+            number = int(value)
             if timed == 0:
                 continue
             reached = max(reached, number)
