@@ -318,8 +318,9 @@ class Collectives:
             else:
                 job.matched += 1
             tick.compared += 1
-            tick.arrivals += pending.comparable() is not pending.times
-            arrivals.append(_compared(job.waits, number, pending, members))
+            compared = communicator.comparable(pending)
+            tick.arrivals += compared is not pending.times
+            arrivals.append(_compared(job.waits, number, pending, compared, members))
 
 
 def _passed(communicator: Communicator, active: Sequence[str]) -> dict[str, int]:
@@ -348,9 +349,9 @@ def _add_traffic(tick: Tick, kind: str, pending: Pending, share: float) -> None:
     moved.add(pending.size, min(pending.times.values()), share)
 
 
-def _compared(sums: Waits, number: int, pending: Pending, members: int) -> Arrivals:
+def _compared(sums: Waits, number: int, pending: Pending, compared: Mapping[str, float], members: int) -> Arrivals:
     """Compare the ranks in an operation: add to the sums of ranks, and return which of them started it late."""
-    times, compared = pending.times, pending.comparable()
+    times = pending.times
     least = min(times.values())
     waited = sums.waited
     for rank, taken in times.items():

@@ -16,6 +16,15 @@ operation."""
 MAX_SPEEDS = 64
 """Operations of one kind and size, settled at one time, whose speed is stored."""
 
+MOST_ARRIVALS = 0.95
+"""Share of the ranks whose arrivals must be known in …"""
+
+USUAL_ARRIVALS = 0.8
+"""… this share of the operations of a communicator, for arrivals to be compared."""
+
+ARRIVALS_WEIGHT = 0.02
+"""Weight of the latest operation in that."""
+
 EXCHANGE_SECONDS = 20.0
 """Seconds after which time in operations between two ranks counts 1/e."""
 
@@ -85,10 +94,6 @@ class Pending:
     host: str
     times: dict[str, float] = field(default_factory=dict)
     waits: dict[str, float] = field(default_factory=dict)
-
-    def comparable(self) -> dict[str, float]:
-        """Return microseconds that show who came late: those since arrivals, if they are known of at least half."""
-        return self.waits if len(self.waits) >= 2 and 2 * len(self.waits) >= len(self.times) else self.times
 
 
 class Progress(NamedTuple):
@@ -261,6 +266,7 @@ class Communicator:
         arrivals: Operations that were compared, by kind, until they are taken as evidence on steps.
         ticks: Sums of what was settled at one time.
         bus: Traffic in all ticks by kind and size.
+        arrivals_known: Share of the operations whose arrivals are known of nearly all ranks; older ones count less.
         longest_pause: Longest time in seconds between two of them; older ones count less.
     """
 
@@ -279,7 +285,18 @@ class Communicator:
     ticks: deque[Tick] = field(default_factory=deque)
     bus: dict[tuple[str, int], RecentTraffic] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
+    arrivals_known: float = 1.0
     longest_pause: float = 0.0
+
+    def comparable(self, pending: Pending) -> dict[str, float]:
+        """Return the microseconds of an operation that show who came late: those since arrivals, if most are known.
+
+        Where arrivals are often unknown, all operations are compared by their times: one is not like the other.
+        """
+        reported, known = len(pending.times), len(pending.waits)
+        self.arrivals_known += ((known >= MOST_ARRIVALS * reported) - self.arrivals_known) * ARRIVALS_WEIGHT
+        is_usual = self.arrivals_known >= USUAL_ARRIVALS
+        return pending.waits if is_usual and known >= 2 and 2 * known >= reported else pending.times
 
     def add_tick(self, tick: Tick) -> None:
         """Add the newest sums."""

@@ -48,6 +48,9 @@ SEARCHED_SECONDS = 20.0
 ENOUGH_SECONDS = 120.0
 """… this many seconds; not needed where other communicators have …"""
 
+RARE_SECONDS = 60.0
+"""Seconds for which groups with a few operations may become the clock."""
+
 SAME_COUNT = 4
 """… this many times as many operations: then the clock counts steps."""
 
@@ -238,7 +241,8 @@ def _conclude(
     pattern = None if series is None else series.pattern
     period = 1 if pattern is None else pattern.period
     span = steps.snapshots[-1][0] - steps.snapshots[0][0]
-    if counted[clock] < period * MIN_STEPS or span <= 0 or not _is_clock(counted, clock, series, steps):
+    is_rarer = any(moved.get(stream, 0) > 0 for group in groups.keys() - counted.keys() for stream in groups[group])
+    if counted[clock] < period * MIN_STEPS or span <= 0 or not _is_clock(counted, clock, series, steps, is_rarer):
         steps.seconds, steps.counts = None, {}
         return
     number = counted[clock] / period
@@ -312,13 +316,24 @@ def _typical(streams: Sequence[StreamName], moved: dict[StreamName, int], number
     return found | dict.fromkeys(same, moved.get(same[len(same) // 2], 0))
 
 
-def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, steps: Steps) -> bool:
-    """Return whether one operation, or one period, of the clock is one step."""
+def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, steps: Steps, is_rarer: bool) -> bool:
+    """Return whether one operation, or one period, of the clock is one step.
+
+    Args:
+        counted: Operations by group.
+        clock: The group with the fewest.
+        series: Its series.
+        steps: What is known of the steps.
+        is_rarer: Whether other groups have a few operations, but too few to count them: a step may be longer.
+    """
+    begun = None if series is None else series.begun
+    lasted = 0.0 if begun is None else steps.snapshots[-1][0] - begun
+    if is_rarer and lasted < RARE_SECONDS:
+        return False
     if max(counted.values()) >= SAME_COUNT * counted[clock]:
         return True
     if series is None or series.pattern is not None:
         return series is not None or len(steps.series) >= MAX_GROUPS
-    lasted = steps.snapshots[-1][0] - (series.begun if series.begun is not None else steps.snapshots[-1][0])
     if lasted >= ENOUGH_SECONDS:
         return True
     return lasted >= SEARCHED_SECONDS and len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values)

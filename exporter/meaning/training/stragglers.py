@@ -31,6 +31,9 @@ MIN_LATE_LAPS = 3
 MIN_LATE_SHARE = 0.12
 """… share of the steps of the longest window: fewer are checkpoints and stalls of loaders; …"""
 
+MIN_LONG_LAPS = 12
+"""… if it has at least so many: work that moves has not moved yet in fewer; …"""
+
 MIN_SHORT_LATE_SHARE = 0.8
 """… and of shorter ones, in which a cause that comes and goes weighs too much."""
 
@@ -61,7 +64,7 @@ MORE_LOSS = 0.5
 MIN_WON_SHARE = 0.6
 """Share of the lost time that must be lost to the suspects."""
 
-MIN_REMEMBERED_SHARE = 0.5
+MIN_REMEMBERED_SHARE = 0.75
 """The same over all steps that are stored."""
 
 MAX_SUSPECTS_SHARE = 0.125
@@ -306,7 +309,8 @@ def _examined(
     if loss < MIN_LOSS * (1 + MORE_LOSS * (len(names) - 1)) or won < MIN_WON_SHARE * (won + lost):
         return None
     late = [number for number in recent if _most(laps[number][1], names) >= typical / 2]
-    share = MIN_LATE_SHARE if window == WINDOWS[-1] else MIN_SHORT_LATE_SHARE
+    is_long = window == WINDOWS[-1] and len(recent) >= MIN_LONG_LAPS
+    share = MIN_LATE_SHARE if is_long else MIN_SHORT_LATE_SHARE
     is_over = not late or late[-1] < recent[-max(len(recent) // RECENT_PART, 1)]
     if is_over or len(late) < max(MIN_LATE_LAPS, share * len(recent)):
         return None

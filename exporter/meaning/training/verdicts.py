@@ -221,13 +221,20 @@ def _of_steps(
     if given is not None and given.verdict in (Verdict.STRAGGLER, Verdict.IMBALANCED) and not is_counted:
         return given  # the operations of a step are counted in another way since
     ranks, hosts = stragglers.suspects(job, found, step, now)
-    if ranks and not _moves(memory, frozenset(one.rank for one in ranks), now):
+    names = frozenset(one.rank for one in ranks)
+    if ranks and not _is_slow_group(job, names, shares) and not _moves(memory, names, now):
         return replace(known, verdict=Verdict.STRAGGLER, ranks=ranks, hosts=hosts, loss=ranks[0].loss)
     waited = losses.waited(found, step, now)
     if known.bandwidth is not None and known.bandwidth < MIN_BANDWIDTH_SHARE:
         return replace(known, verdict=Verdict.NETWORK, loss=waited, communicators=shares)
     verdict = Verdict.IMBALANCED if ranks or waited >= MIN_WAITED_RATIO else Verdict.FINE
     return replace(known, verdict=verdict, loss=waited)
+
+
+def _is_slow_group(job: Job, names: frozenset[str], shares: Mapping[str, float]) -> bool:
+    """Return whether ranks are all those of a communicator whose transfers are slow: that makes them late elsewhere."""
+    slow = (name for name, share in shares.items() if share < MIN_BANDWIDTH_SHARE and name in job.communicators)
+    return len(names) > 1 and any(names == job.communicators[name].members.keys() for name in slow)
 
 
 def _moves(memory: JobMemory, names: frozenset[str], now: float) -> bool:
