@@ -13,8 +13,7 @@ from exporter.meaning.training.verdicts import Verdict
 from tests.helpers.torch_jobs import run
 from tests.hook.test_fabric_timing_torch import torch_python  # noqa: F401  # a fixture
 
-pytestmark = pytest.mark.timeout(600)
-job = pytest.mark.job
+pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
 
 LAYOUTS = {"ddp": {"2"}, "fsdp": {"2"}, "pipeline": {"0", "2"}}
 """For each layout, the ranks that may be named if rank 2 is late: in a pipeline its replica, which waits for it."""
@@ -46,7 +45,6 @@ def verdicts(given):
     return {found.verdict for _, found in given}
 
 
-@job
 @pytest.mark.parametrize("layout", LAYOUTS)
 async def test_two_healthy_minutes_give_no_alarm(torch_python, tmp_path, layout):  # noqa: F811
     given, _ = await judged(torch_python, tmp_path, layout, 125.0)
@@ -54,13 +52,6 @@ async def test_two_healthy_minutes_give_no_alarm(torch_python, tmp_path, layout)
     assert given[-1][1].verdict in {Verdict.FINE, Verdict.IMBALANCED}
 
 
-@pytest.mark.slow
-async def test_a_late_rank_is_named_beside_other_tests(torch_python, tmp_path):  # noqa: F811
-    given, _ = await judged(torch_python, tmp_path, "ddp", 70.0, LATE_RANK="2", LATE_SHARE="0.5")
-    assert {"2"} in named(given)
-
-
-@job
 @pytest.mark.parametrize("layout", LAYOUTS)
 async def test_a_rank_that_is_late_in_each_step_is_named(torch_python, tmp_path, layout):  # noqa: F811
     given, step = await judged(torch_python, tmp_path, layout, 90.0, LATE_RANK="2", LATE_SHARE="0.3")
@@ -70,7 +61,6 @@ async def test_a_rank_that_is_late_in_each_step_is_named(torch_python, tmp_path,
     assert 1 / 2 < stated_loss(later) / (0.3 * COMPUTE / step) < 2
 
 
-@job
 @pytest.mark.parametrize("layout", LAYOUTS)
 async def test_a_rank_that_is_late_in_each_fifth_step_is_named(torch_python, tmp_path, layout):  # noqa: F811
     given, step = await judged(torch_python, tmp_path, layout, 125.0, LATE_RANK="2", LATE_SHARE="1.0", LATE_EACH="5")
