@@ -114,7 +114,9 @@ def operations_of(columns: Columns, queued: Columns | None) -> Iterator[Operatio
     size = map(sizes.__getitem__, columns.size_indices) if columns.size_indices else repeat(sizes[0], count)
     known = map(_TIMED.__getitem__, timed) if len(timed) == count else repeat(_TIMED[timed[0]], count)
     waits: Iterable[float | None] = repeat(None, count)
-    if queued is not None:
+    if queued is not None and (queued.first, queued.steps, len(queued.tenths)) == (columns.first, columns.steps, count):
+        waits = _times(queued)
+    elif queued is not None:
         waits = map(dict(zip(_numbers(queued), _times(queued), strict=True)).get, _numbers(columns))
     return map(_operation, zip(_numbers(columns), size, _times(columns), known, waits, strict=True))
 
@@ -124,5 +126,5 @@ def _numbers(columns: Columns) -> Iterable[int]:
     return accumulate(chain((first,), steps)) if steps else range(first, first + len(columns.tenths))
 
 
-def _times(columns: Columns) -> Iterator[float]:
-    return (tenths / TENTHS for tenths in columns.tenths)
+def _times(columns: Columns) -> list[float]:
+    return [tenths / TENTHS for tenths in columns.tenths]

@@ -10,7 +10,7 @@ about that time, and every other rank waited for the difference of its own time 
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 
@@ -103,21 +103,37 @@ class Collectives:
         self._waiting: Shares[str] = Shares()  # operations, by host
         self._members: Shares[str] = Shares()  # by host
 
-    def add_timings(self, stream: Stream, timings: Iterable[TimingValues], now: float) -> None:
-        """Add timings of one rank in one communicator."""
-        if stream.kind in POINT_TO_POINT:
-            self._add_exchange(stream, timings, now)
-        elif stream.kind in SYNCHRONISING and stream.ranks > 1:
-            self._add_collectives(stream, timings, now)
+    def add(
+        self, stream: Stream, timings: Sequence[TimingValues], now: float, progress: tuple[int, int] | None = None
+    ) -> None:
+        """Add what a rank reports of one kind of operations in one communicator.
 
-    def _add_collectives(self, stream: Stream, timings: Iterable[TimingValues], now: float) -> None:
-        job = self._job(stream, now)
-        if job is None:
-            return
-        communicator = self._communicator(job, stream, now)
-        if communicator is None:
-            job.dropped += 1
-            return
+        Args:
+            stream: The rank, the communicator and the kind.
+            timings: Operations that ended since the last report.
+            now: Current time.
+            progress: Numbers of operations begun, and ended, so far; None if they are not reported.
+        """
+        if stream.kind in POINT_TO_POINT:
+            self._add_exchange(stream, timings, progress, now)
+        elif stream.kind in COMMON and stream.ranks > 1:
+            timings = timings if stream.kind in SYNCHRONISING else ()
+            job = self._job(stream, now) if timings or progress is not None else None
+            if job is None:
+                return
+            communicator = self._communicator(job, stream, now)
+            if communicator is None:
+                job.dropped += bool(timings)
+                return
+            if timings:
+                self._add_timings(job, communicator, stream, timings, now)
+            if progress is not None:
+                of_kind = stream.kind, stream.rank
+                communicator.progress[of_kind] = _advanced(communicator.progress.get(of_kind), *progress, now)
+
+    def _add_timings(
+        self, job: Job, communicator: Communicator, stream: Stream, timings: Sequence[TimingValues], now: float
+    ) -> None:
         kind, rank = stream.kind, stream.rank
         pending = communicator.pending.setdefault(kind, {})
         reached = communicator.reached.get((kind, rank), -1)
@@ -156,31 +172,20 @@ class Collectives:
         communicator.pending[stream.kind][number] = waiting
         return waiting
 
-    def _add_exchange(self, stream: Stream, timings: Iterable[TimingValues], now: float) -> None:
-        """Add the time of operations between two ranks, of a rank that is known by those of communicators."""
+    def _add_exchange(
+        self, stream: Stream, timings: Sequence[TimingValues], progress: tuple[int, int] | None, now: float
+    ) -> None:
+        """Add operations between two ranks, of a rank that is known by those of communicators."""
         job = self.jobs.get(stream.job)
         if job is None or job.hosts.get(stream.rank) != stream.host:
             return
         exchange = job.exchanges.setdefault(stream.rank, Exchange())
-        exchange.add(sum(microseconds for _, _, microseconds, *_ in timings), now)
-
-    def add_progress(self, stream: Stream, begun: int, ended: int, now: float) -> None:
-        """Record how many collectives of its kind a rank has begun in one communicator, and how many of them ended."""
-        if stream.ranks < 2:
-            return
-        if stream.kind in POINT_TO_POINT:
-            job = self.jobs.get(stream.job)
-            if job is not None and job.hosts.get(stream.rank) == stream.host:
-                known = job.exchanges.setdefault(stream.rank, Exchange()).progress
-                key = stream.communicator, stream.kind
-                if key in known or len(known) < MAX_EXCHANGES:
-                    known[key] = _advanced(known.get(key), begun, ended, now)
-        elif stream.kind in COMMON:
-            job = self._job(stream, now)
-            communicator = None if job is None else self._communicator(job, stream, now)
-            if communicator is not None:
-                of_kind = stream.kind, stream.rank
-                communicator.progress[of_kind] = _advanced(communicator.progress.get(of_kind), begun, ended, now)
+        if timings:
+            exchange.add(sum(microseconds for _, _, microseconds, *_ in timings), now)
+        if progress is not None and stream.ranks > 1:
+            known, key = exchange.progress, (stream.communicator, stream.kind)
+            if key in known or len(known) < MAX_EXCHANGES:
+                known[key] = _advanced(known.get(key), *progress, now)
 
     def settle(self, now: float) -> None:
         """Settle operations that are complete or have waited long enough, and drop what is too old."""

@@ -157,10 +157,7 @@ def step(
     state = TrainingState() if state is None else state
     now = table.time
     for stream, timings, progressed in _streams(table):
-        if timings:
-            state.collectives.add_timings(stream, timings, now)
-        if progressed is not None:
-            state.collectives.add_progress(stream, *progressed, now)
+        state.collectives.add(stream, timings, now, progressed)
     state.collectives.settle(now)
     _add_sums(state, now)
     jobs = state.collectives.jobs

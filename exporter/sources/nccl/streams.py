@@ -74,16 +74,16 @@ class StreamTableBuilder:
             )
         if progress is not None:
             self._progress[key] = progress
-        for sequence, size, microseconds, timed, *rest in operations:
-            queued = rest[0] if rest else None
+        for one in operations:
+            sequence, size, microseconds, timed, queued = one if len(one) == 5 else (*one, None)
             assert sequence is not None and size is not None and microseconds is not None  # noqa: S101, PT018  # the others may be
             number = int(sequence)
-            timing: tuple[float | None, ...] = (number, size, microseconds)
             if queued is not None:
-                timing = (*timing, timed, queued)
+                found.setdefault(number, (number, size, microseconds, timed, queued))
             elif timed is not None:
-                timing = (*timing, int(timed))
-            found.setdefault(number, timing)
+                found.setdefault(number, (number, size, microseconds, int(timed)))
+            else:
+                found.setdefault(number, (number, size, microseconds))
 
     def add_published(
         self, stream: Stream, rank: str, operations: Sequence[Operation], progress: tuple[int, int] | None = None

@@ -27,7 +27,7 @@ def stream(rank, *, job="llm", communicator="0xa", kind="AllReduce", ranks=4, no
 def take(known, times, now, *, number=1, size=MIB, **which):
     """Add one operation: microseconds by rank."""
     for rank, microseconds in times.items():
-        known.add_timings(stream(rank, **which), [Timing(number, size, microseconds)], now)
+        known.add(stream(rank, **which), [Timing(number, size, microseconds)], now)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_jobs_communicators_kinds_and_numbers_are_separate(known):
     ],
 )
 def test_times_not_measured_on_the_gpu_are_ignored(known, which, timing):
-    known.add_timings(stream(0, **which), [timing], 1.0)
+    known.add(stream(0, **which), [timing], 1.0)
     known.settle(100.0)
     communicators = [one for job in known.jobs.values() for one in job.communicators.values()]
     assert all(not any(one.pending.values()) and not one.ticks for one in communicators)
@@ -145,8 +145,8 @@ def test_times_not_measured_on_the_gpu_are_ignored(known, which, timing):
 
 def test_pending_operations_are_bounded_for_each_job(known, monkeypatch):
     monkeypatch.setattr(alignment, "MAX_PENDING_JOB", 10)
-    known.add_timings(stream(0), [Timing(number, 1, 1.0) for number in range(25)], 1.0)
-    known.add_timings(stream(0, job="other"), [Timing(1, 1, 1.0)], 1.0)
+    known.add(stream(0), [Timing(number, 1, 1.0) for number in range(25)], 1.0)
+    known.add(stream(0, job="other"), [Timing(1, 1, 1.0)], 1.0)
     assert (known.jobs["llm"].pending, known.jobs["llm"].dropped) == (10, 15)
     assert known.jobs["other"].pending == 1
 
@@ -154,7 +154,7 @@ def test_pending_operations_are_bounded_for_each_job(known, monkeypatch):
 def test_the_number_of_jobs_is_bounded(known, monkeypatch):
     monkeypatch.setattr(alignment, "MAX_JOBS", 2)
     for name in "abc":
-        known.add_timings(stream(0, job=name), [Timing(1, 1, 1.0)], 1.0)
+        known.add(stream(0, job=name), [Timing(1, 1, 1.0)], 1.0)
     assert set(known.jobs) == {"a", "b"}
 
 
@@ -197,9 +197,7 @@ def test_evidence_covers_the_last_minute_and_at_least_twelve_sums(known):
 def test_time_in_operations_between_two_ranks_decays(known):
     take(known, {0: 1000, 1: 100}, 10.0, ranks=2)
     for number in range(300):  # half of each second
-        known.add_timings(
-            stream(0, kind="SendRecv", communicator="0xc", ranks=2), [Timing(number, MIB, 5e5)], 10.0 + number
-        )
+        known.add(stream(0, kind="SendRecv", communicator="0xc", ranks=2), [Timing(number, MIB, 5e5)], 10.0 + number)
     exchanges = known.jobs["llm"].exchanges
     assert exchanges.keys() == {"0"}
     assert exchanges["0"].share(309.0) == pytest.approx(0.5, rel=0.03)
@@ -207,8 +205,8 @@ def test_time_in_operations_between_two_ranks_decays(known):
 
 
 def test_a_rank_that_is_in_no_collective_has_no_time_in_exchanges(known):
-    known.add_timings(stream(7, kind="Send", ranks=2), [Timing(1, MIB, 5.0)], 1.0)
-    known.add_progress(stream(7, kind="Send", ranks=2), 1, 0, 1.0)
+    known.add(stream(7, kind="Send", ranks=2), [Timing(1, MIB, 5.0)], 1.0)
+    known.add(stream(7, kind="Send", ranks=2), (), 1.0, (1, 0))
     assert known.jobs == {}
 
 

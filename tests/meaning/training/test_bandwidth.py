@@ -23,7 +23,7 @@ def observed(ranks, loss, *, spread=5000.0, silent=None, seed=1):
         for rank, at in enumerate(came):
             if chance.random() >= loss and not (rank == silent and number):
                 stream = Stream("j", "0xa", "AllReduce", str(rank), ranks, ranks // 8 + 1, f"h{rank // 8}", ranks)
-                known.add_timings(stream, [Timing(number, SIZE, took + max(came) - at)], now)
+                known.add(stream, [Timing(number, SIZE, took + max(came) - at)], now)
         if number % 10 == 9:
             known.settle(now)
     return known.jobs["j"]

@@ -129,12 +129,12 @@ class Watched:
                     kind, rank, host = known_kind(one.kind), str(received.datagram.rank), received.datagram.host
                     stream = Stream("job", group.id, kind, rank, group.size, group.nodes, host, group.size)
                     size = algorithm_bytes(kind, one.message_bytes, group.size)
-                    self._known.add_timings(stream, [Timing(one.sequence, size, one.microseconds)], now)
+                    self._known.add(stream, [Timing(one.sequence, size, one.microseconds)], now)
                 for one in received.datagram.counts:
                     group, rank = received.datagram.groups[one.communicator], str(received.datagram.rank)
                     kind, host = known_kind(one.kind), received.datagram.host
                     stream = Stream("job", group.id, kind, rank, group.size, group.nodes, host, group.size)
-                    self._known.add_progress(stream, one.begun, one.ended, now)
+                    self._known.add(stream, (), now, (one.begun, one.ended))
             self._known.settle(now)
             if "job" in self._known.jobs:
                 begin = now if begin is None else begin

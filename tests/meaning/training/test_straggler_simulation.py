@@ -52,7 +52,7 @@ def run(name, seed, *, layout=None, seconds=52.0, share=0.1, since=SINCE, restar
         if time % EVERY:
             continue
         for stream, timings in streams.items():
-            known.add_timings(stream, timings, time)
+            known.add(stream, timings, time)
         streams.clear()
         known.settle(time)
         if made.job in known.jobs:

@@ -37,7 +37,7 @@ class Bench:
                 "j", communicator, "AllReduce", str(rank), len(members), nodes, f"h{rank // 8}", len(members)
             )
             took = transfer + max(came.values()) - came[rank]
-            self.known.add_timings(stream, [Timing(number, size, took)], self.now)
+            self.known.add(stream, [Timing(number, size, took)], self.now)
 
     def judges(self):
         self.known.settle(self.now)
@@ -232,7 +232,7 @@ class ReportingBench(Bench):
             if rank not in dead:
                 size = len(members)
                 stream = Stream("j", communicator, kind, str(rank), size, 2, f"h{rank // 8}", size)
-                self.known.add_progress(stream, begun, max(0, ended - self.looked), self.now)
+                self.known.add(stream, (), self.now, (begun, max(0, ended - self.looked)))
         return super().judges()
 
 
@@ -484,7 +484,7 @@ def test_ranks_that_are_gone_are_dropped(monkeypatch):
     for start in range(100):
         for rank in range(8):
             stream = Stream("j", "c", "AllReduce", f"h/{start}-{rank}", 8, 1, "h", 8)
-            known.add_timings(stream, [Timing(start, MIB, 10.0)], 100.0 * start)
+            known.add(stream, [Timing(start, MIB, 10.0)], 100.0 * start)
         known.settle(100.0 * start)
     job = known.jobs["j"]
     assert len(job.communicators["c"].reached) == 8

@@ -41,7 +41,7 @@ class Reports:
                 if rank not in self.silent:
                     size = len(self.groups[name])
                     stream = Stream("j", name, kind, str(rank), size, 2, f"h{rank // 4}", size)
-                    self.known.add_progress(stream, begun, ended, self.now)
+                    self.known.add(stream, (), self.now, (begun, ended))
             hang = find_hang(self.known.jobs["j"], pause, self.now)
             found += [hang] if hang not in found[-1:] else []
             self.now += step
@@ -126,7 +126,7 @@ def test_a_pause_is_no_longer_than_the_longest_so_far_and_two_minutes():
     for at in (0.0, 60.0):  # times of an operation of all ranks
         for rank in range(8):
             stream = Stream("j", "all", "AllReduce", str(rank), 8, 2, f"h{rank // 4}", 8)
-            reports.known.add_timings(stream, [Timing(int(at), 1 << 20, 1000.0)], reports.now + at)
+            reports.known.add(stream, [Timing(int(at), 1 << 20, 1000.0)], reports.now + at)
         reports.known.settle(reports.now + at)
     reports.now += 60
     reports.begin("all", range(7))
