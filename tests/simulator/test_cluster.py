@@ -20,6 +20,8 @@ SOURCES = {("rdma", ""), ("nic", ""), ("nccl", ""), ("switch", "leaf-01"), ("swi
 
 ONCE = {"pci", "optics", "bursts"}
 
+UP = ("fabric_source_up", "1")
+
 
 FRAMES = "fabric_switch_receive_pause_frames_total"
 
@@ -67,6 +69,11 @@ class Watched:
             return all(len(seen) >= 2 for seen in successes.values())
 
         return await self.until(read_twice)
+
+
+def read_well(found):
+    """Return the sources whose last read was successful."""
+    return {dict(labels)["source"] for (name, labels), value in found.items() if (name, value) == UP}
 
 
 def labels(**given):
@@ -128,7 +135,9 @@ async def test_metrics_are_what_the_devices_counted(tmp_path):
 async def test_other_files_of_an_rdma_device(tmp_path):
     async with watched(tmp_path) as run:
         await run.cluster.advance(1)
-        found = await run.read_anew()
+        await run.read_anew()
+        # On a busy machine the first read of one of these may fail: it is repeated after its interval, a minute.
+        found = await run.until(lambda found: ONCE <= read_well(found), seconds=100)
         rails = {dict(labels)["device"]: dict(labels) for name, labels in found if name == "fabric_rdma_info"}
         assert [rails[f"mlx5_{number}"]["rail"] for number in range(8)] == [str(number) for number in range(8)]
         assert {one["host"] for one in rails.values()} == {"gpu-001"}
@@ -146,11 +155,15 @@ async def test_other_files_of_an_rdma_device(tmp_path):
         }
         assert (settings["eth2"]["fec"], settings["eth2"]["pfc"], settings["eth2"]["pause"]) == ("rs", "3", "none")
         modules = {dict(labels)["device"]: dict(labels) for name, labels in found if name == "fabric_nic_module_info"}
-        # Ports that another source is still reading, on a busy machine.
-        failed = labels(source="optics", reason="timeout")
-        left_out = int(found.get(("fabric_source_failures_total", failed), "0"))
-        assert modules.keys() <= {f"eth{number}" for number in range(2, 10)}
-        assert len(modules) in range(max(8 - left_out, 4), 9)
+        # Ports that another source is still reading, on a busy machine: each is counted by device.
+        left_out = {
+            dict(labels).get("device")
+            for name, labels in found
+            if name == "fabric_source_failures_total" and dict(labels)["source"] == "optics"
+        }
+        ports = {f"eth{number}" for number in range(2, 10)}
+        assert ports - left_out <= modules.keys() <= ports
+        assert len(modules) >= 4
         assert {one["kind"] for one in modules.values()} == {"OSFP"}
         assert len({one["serial"] for one in modules.values()}) == len(modules)
         ready = [get(found, f"fabric_rdma_ports_{what}") for what in ("expected", "ready")]
