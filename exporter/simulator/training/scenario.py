@@ -85,16 +85,19 @@ def _run(scenario: Scenario, run: int, begin: float) -> tuple[Execution, Reporte
     return execution, reporter
 
 
-def true_loss(scenario: Scenario) -> float:
-    """Return the share of time that the faults of a scenario cost: from its rates of steps with them and without."""
+def true_loss(scenario: Scenario, since: float = 0.0) -> float:
+    """Return the share of time that the faults of a scenario cost from a time on: from rates of steps with and without.
+
+    The step in which the faults begin is left out.
+    """
     healthy = replace(scenario, events=[one for one in scenario.events if not isinstance(one, FAULTS)])
-    with_faults, without = (_steps_per_second(one) for one in (scenario, healthy))
+    with_faults, without = (_steps_per_second(one, since) for one in (scenario, healthy))
     return 1 - with_faults / without
 
 
-def _steps_per_second(scenario: Scenario) -> float:
+def _steps_per_second(scenario: Scenario, since: float) -> float:
     execution, _ = _run(scenario, 0, 0.0)
     for _ in execution.run(scenario.seconds):
         pass
-    steps = execution.steps
-    return (len(steps) - 1) / (steps[-1] - steps[0])
+    first, *others = [time for time in execution.steps if time >= since][1 if since else 0 :]
+    return len(others) / (others[-1] - first)
