@@ -342,7 +342,12 @@ def _of_others(one: Lateness) -> float:
 
 
 def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
-    """Return the pattern of a period if the middle lateness grows, or reaches its level, and is reset; None if not."""
+    """Return the pattern of a period if the middle lateness grows, or reaches its level, and is reset; None if not.
+
+    Of two operations the second one is the later one also where they block.
+    """
+    if period < MIN_TOOTH:
+        return None
     tops, others = _profile(values, period, _of_last), _profile(values, period, _of_others)
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
@@ -350,22 +355,36 @@ def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
         return None
     changes = _changes(tops)
     end = min(range(period), key=changes.__getitem__)
-    is_level = sum(together) >= MIN_LEVEL_SHARE * period
+    is_level = max(others) > 0 and sum(together) >= MIN_LEVEL_SHARE * period  # of two ranks there are no others
     if is_level and changes[end] > -MIN_LEVEL * max(tops):  # at the level from the first operation on
         rises = _changes(others)
         end = max(range(period), key=rises.__getitem__)
         return Pattern(period, (end + 1) % period) if _is_carried(values, period, {end}) else None
+    if changes[end] > -MIN_RESET * max(tops):
+        return None
     ends = {end} | {place for place in range(period) if _is_reset(tops[place], changes[place], max(tops))}
     if len(ends) > min(MAX_RESETS, max(period // MIN_TOOTH, 1)):
         return None
     within = [one for place, one in enumerate(changes) if place not in ends]
     rises = [one for one in within if one > 0]
     rising, falling = sum(rises), -sum(one for one in within if one < 0)
-    jumps = len(within) > MIN_TOOTH and max(rises, default=0.0) > MAX_JUMP * rising
+    jumps = len(within) >= MIN_TOOTH and _jumps(changes, ends) > MAX_JUMP * rising
     if (not is_level and (falling > MAX_FALLS * rising or jumps)) or not _is_carried(values, period, ends):
         return None
     phase = (end + 1) % period
     return Pattern(period, phase, tuple(sorted((one + 1 - phase) % period for one in ends)))
+
+
+def _jumps(changes: Sequence[float], ends: Collection[int]) -> float:
+    """Return the sum of the highest rise of each tooth."""
+    first = min(ends) + 1
+    total = highest = 0.0
+    for place in [*range(first, len(changes)), *range(first)]:
+        if place in ends:
+            total, highest = total + highest, 0.0
+        else:
+            highest = max(highest, changes[place])
+    return total
 
 
 def _is_gradual(tops: Sequence[float]) -> bool:

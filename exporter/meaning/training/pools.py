@@ -15,7 +15,10 @@ from exporter.meaning.training.records import Communicator, Job
 from exporter.meaning.training.steps import is_live
 
 SAME_PLACE_SHARE = 0.75
-"""Share of the communicators of a pool in which the same member is late where that is the schedule."""
+"""Share of the communicators of a pool in which the same member is late where that is the schedule, and …"""
+
+SAME_PLACE_LATENESS = 0.5
+"""… share of the highest lateness of all that it has there."""
 
 PoolName = tuple[int, int, tuple[tuple[str, int], ...]]
 """Ranks, nodes, and kinds with their operations of a step."""
@@ -178,16 +181,19 @@ def _is_schedule(job: Job, name: PoolName, pool: Pool, others: Mapping[PoolName,
 
 
 def _same_place(job: Job, pool: Pool) -> bool:
-    """Return whether the same member of most communicators is late."""
+    """Return whether the same member of most communicators is late by as much: a slow host is late in its own ones."""
     totals: dict[str, float] = {}
     for _, costs in pool.laps.values():
         for rank, cost in costs.items():
             totals[rank] = totals.get(rank, 0.0) + cost
+    least = SAME_PLACE_LATENESS * max(totals.values(), default=0.0)
     places = []
     for one in pool.communicators:
         members = sorted(job.communicators[one].members, key=rank_order)
-        places.append(max(range(len(members)), key=lambda place: totals.get(members[place], 0.0)))
-    return max(places.count(place) for place in set(places)) >= SAME_PLACE_SHARE * len(places)
+        place = max(range(len(members)), key=lambda place: totals.get(members[place], 0.0))
+        if totals.get(members[place], 0.0) >= least:
+            places.append(place)
+    return max(places.count(place) for place in set(places)) >= SAME_PLACE_SHARE * len(pool.communicators)
 
 
 def rank_order(rank: str) -> tuple[int, str]:

@@ -93,7 +93,7 @@ def test_lateness_is_that_of_arrivals_where_they_are_known(known):
     """Three ranks had the operation queued behind the one before: durations show no difference to the last rank."""
     stream = [Stream("llm", "0xa", "AllReduce", str(rank), 4, 4, f"gpu-{rank}", 4) for rank in range(4)]
     for rank, queued in enumerate((900.0, 850.0, 0.0, 900.0)):
-        known.add_timings(stream[rank], [Timing(1, MIB, 100.0, 1.0, queued)], 10.0)
+        known.add(stream[rank], [Timing(1, MIB, 100.0, 1.0, queued)], 10.0)
     known.settle(10.0)
     assert arrivals(known).late == {"2": 900.0}
     assert known.jobs["llm"].waits.waited == {}
