@@ -353,6 +353,8 @@ def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
     is_level = sum(together) >= MIN_LEVEL_SHARE * period
     if is_level and changes[end] > -MIN_LEVEL * max(tops):  # at the level from the first operation on
         rises = _changes(others)
+        if not any(rises):
+            return None  # of two or three ranks none is between the median and the last
         end = max(range(period), key=rises.__getitem__)
         return Pattern(period, (end + 1) % period) if _is_carried(values, period, {end}) else None
     ends = {end} | {place for place in range(period) if _is_reset(tops[place], changes[place], max(tops))}
