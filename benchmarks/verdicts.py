@@ -26,6 +26,7 @@ from exporter.meaning.training.verdicts import Judgement, Verdict
 from exporter.mqtt.dedup import Deduplicator
 from exporter.nccl.batch import Batch
 from exporter.nccl.batch_codec import decode, encode
+from exporter.nccl.decoding import MAX_BYTES
 from exporter.simulator.training.queueing import Queueing
 from exporter.simulator.training.records import Record, decode_record
 from exporter.sources.nccl.streams import StreamTableBuilder
@@ -38,6 +39,9 @@ COLLECTOR_INTERVAL = 2.0
 
 DELIVERY = 0.1
 """Seconds that a batch takes by the broker."""
+
+MAX_PAUSE = 86_400.0
+"""Seconds from one record to the next, at most: a longer pause is an error of the file."""
 
 
 class Given(NamedTuple):
@@ -67,9 +71,9 @@ class Replay:
         self._due: list[tuple[float, str]] = []
         self._step = partial(jobs.step, known or jobs.JobKnowledge())
         self._deduplicator = Deduplicator()
-        self._places: dict[str, dict[int, int]] = {}
-        self._counts: dict[tuple[str, str, int], tuple[int, int]] = {}
-        self._next = COLLECTOR_INTERVAL
+        self._places: dict[tuple[str, str], dict[int, int]] = {}
+        self._counts: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+        self._next: float | None = None
         self._streams = StreamTableBuilder()
         self._queueing = Queueing()
         self.state: jobs.TrainingState | None = None
@@ -84,6 +88,8 @@ class Replay:
         last = 0.0
         for record in records:
             last = record.arrived
+            if self._next is None:  # times may be those since 1970
+                self._next = (last // COLLECTOR_INTERVAL + 1) * COLLECTOR_INTERVAL
             yield from self._until(last)
             host = self._hosts.get(record.host)
             if host is None:
@@ -94,7 +100,7 @@ class Replay:
 
     def _until(self, time: float) -> Iterator[Table]:
         """Let hosts publish up to a time, and yield what the collector judges."""
-        while True:
+        while self._next is not None:
             due = self._due[0][0] + DELIVERY if self._due else time + 1
             if min(due, self._next) > time:
                 return
@@ -123,22 +129,23 @@ class Replay:
         kind = known_kind(record.kind)
         if kind not in JUDGED:
             return
-        places = self._places.setdefault(record.communicator, {})
+        places = self._places.setdefault((record.job, record.communicator), {})
         operations = []
-        begun, ended = self._counts.get((record.communicator, kind, record.rank), (0, 0))
+        stream = (record.job, record.communicator, kind, record.rank)
+        begun, ended = self._counts.get(stream, (0, 0))
         if record.microseconds is None:
             begun = max(begun, record.begun or 0)
         else:
             begun, ended = max(begun, record.sequence + 1), max(ended, record.sequence + 1)
             size = algorithm_bytes(kind, record.bytes, record.ranks)
             operations.append((record.sequence, size, record.microseconds, True, queued))
-        self._counts[record.communicator, kind, record.rank] = begun, ended
+        self._counts[stream] = begun, ended
         builder.add(
             (record.job, record.communicator, kind, str(record.rank)),
             operations,
             progress=(begun, ended),
             ranks=record.ranks,
-            nodes=record.nodes,
+            nodes=record.nodes or None,
             host=record.host,
             place=places.setdefault(record.rank, len(places) % record.ranks),
             pid=record.rank,
@@ -167,15 +174,36 @@ def read_records(path: str) -> Iterator[Record]:
     """Yield the records of a file, or of standard input for `-`.
 
     Raises:
-        ValueError: A line is not a record; the text begins with its place.
+        ValueError: A line is not a record, or out of order; the text begins with its place.
         OSError: The file cannot be read.
     """
+    latest: float | None = None
     with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield decode_record(line)
-            except msgspec.DecodeError as error:
+                found = decode_record(line)
+                _check(found, latest)
+            except (msgspec.DecodeError, ValueError) as error:
                 raise ValueError(f"{path}:{number}: {error}") from None
+            latest = found.arrived if latest is None else max(found.arrived, latest)
+            yield found
+
+
+def _check(record: Record, latest: float | None) -> None:
+    """Check what the type of a record does not.
+
+    Raises:
+        ValueError: The record cannot be replayed.
+    """
+    size = algorithm_bytes(known_kind(record.kind), record.bytes, record.ranks)
+    if size > MAX_BYTES:
+        raise ValueError(f"bytes: {record.bytes} on each of {record.ranks} ranks are more than a petabyte")
+    if latest is None:
+        return
+    if record.arrived < latest - HOST_INTERVAL:
+        raise ValueError(f"arrived: {record.arrived} follows {latest}; sort the lines by their time of arrival")
+    if record.arrived > latest + MAX_PAUSE:
+        raise ValueError(f"arrived: {record.arrived} follows {latest}, more than a day; times are in seconds")
 
 
 def describe(given: Given) -> str:

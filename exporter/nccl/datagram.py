@@ -20,6 +20,7 @@ from exporter.nccl.decoding import (
     PositiveMicroseconds,
     Rank,
     Ranks,
+    SequenceNumber,
     decode_versioned,
 )
 
@@ -81,7 +82,7 @@ class DatagramOperation(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     communicator: Index
     kind: Kind
-    sequence: Count
+    sequence: SequenceNumber
     message_bytes: MessageBytes
     microseconds: PositiveMicroseconds
     began: Count
@@ -117,7 +118,7 @@ class StepMark(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class GpuIdentity(msgspec.Struct, frozen=True, gc=False):
     """Identity of the GPU, as far as torch reports it."""
 
-    uuid: Text = ""
+    uuid: Annotated[str, msgspec.Meta(pattern=r"^[ -~]{0,64}\Z")] = ""
     pci: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])?\Z")] = ""
 
 

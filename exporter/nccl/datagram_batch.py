@@ -16,6 +16,7 @@ from exporter.nccl.batch import (
     Stream,
 )
 from exporter.nccl.datagram import Datagram
+from exporter.nccl.decoding import MAX_BYTES
 
 
 def batch_of(received: Datagram, job: str) -> Batch:
@@ -43,6 +44,8 @@ def batch_of(received: Datagram, job: str) -> Batch:
         if kind in JUDGED:
             key = stream(one.communicator, kind)
             size = algorithm_bytes(kind, one.message_bytes, key.ranks)
+            if size > MAX_BYTES:
+                continue  # implausible, as of a batch of the host
             timed = True if one.timing == "gpu" else None
             found.setdefault(key, {}).setdefault(
                 one.sequence, Operation(one.sequence, size, float(one.microseconds), timed, one.queued)

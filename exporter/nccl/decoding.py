@@ -19,6 +19,9 @@ MAX_BYTES = 1 << 50
 MAX_MICROSECONDS = 86_400_000_000
 """Maximum plausible microseconds of one operation: a day."""
 
+MAX_SEQUENCE = 1 << 62
+"""Maximum plausible sequence number: those of a batch after it are still in the range of 63 bits."""
+
 MAX_BANDWIDTH = 1e15
 """Maximum plausible bytes per second."""
 
@@ -26,6 +29,7 @@ MAX_DETAIL = 200
 """Characters of an error's text, which may quote input."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+SequenceNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
 Ranks = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 MessageBytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]

@@ -14,9 +14,11 @@ import msgspec
 from exporter.core.collectives import known_kind
 from exporter.nccl.decoding import (
     MAX_BYTES,
+    MAX_MICROSECONDS,
     MAX_RANKS,
     Count,
     FormatError,
+    SequenceNumber,
     ShortText,
     Text,
     decode,
@@ -29,8 +31,7 @@ MAX_FILE = 64 << 20
 MAX_ENTRY = 1 << 20
 """Bytes of one entry."""
 
-Sequence = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)]
-Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_MICROSECONDS / 1000)]
 Sizes = Annotated[tuple[Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)], ...], msgspec.Meta(max_length=65536)]
 Types = Annotated[tuple[ShortText, ...], msgspec.Meta(max_length=65536)]
 
@@ -66,7 +67,7 @@ class RecorderEntry(msgspec.Struct, frozen=True, rename={"sequence": "collective
     record_id: Count = 0
     process_group: Annotated[tuple[Text, ...], msgspec.Meta(max_length=8)] = ()
     pg_id: Count = 0
-    sequence: Count = 0
+    sequence: SequenceNumber = 0
     state: ShortText = ""
     time_created_ns: Count | None = None
     duration_ms: Milliseconds | None = None

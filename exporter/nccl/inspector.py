@@ -19,6 +19,7 @@ from exporter.nccl.decoding import (
     PositiveMicroseconds,
     Rank,
     Ranks,
+    SequenceNumber,
     ShortText,
     Word,
     decode,
@@ -103,7 +104,7 @@ class InspectorCollective(
     """
 
     kind: Kind
-    sequence: Count
+    sequence: SequenceNumber
     message_bytes: MessageBytes
     microseconds: ExecutionTime
     timing_source: ShortText = ""
@@ -140,7 +141,7 @@ class PointToPoint(
     """
 
     kind: Kind
-    sequence: Count
+    sequence: SequenceNumber
     peer: Rank
     message_bytes: MessageBytes
     microseconds: ExecutionTime

@@ -17,6 +17,7 @@ from operator import itemgetter
 from exporter.core.collectives import COMMON, POINT_TO_POINT, SYNCHRONISING
 from exporter.core.shares import Admission, Shares
 from exporter.meaning.training.records import (
+    SETTLED_WINDOW,
     Arrivals,
     Communicator,
     Exchange,
@@ -136,23 +137,27 @@ class Collectives:
     ) -> None:
         kind, rank = stream.kind, stream.rank
         pending = communicator.pending.setdefault(kind, {})
-        reached = communicator.reached.get((kind, rank), -1)
+        reached, highest = -1, communicator.highest.get(kind, -1)
+        is_alone = len(communicator.members) == 1
         for one in timings:
             value, size, microseconds, timed, queued = one if len(one) == 5 else (*one, None, None)[:5]
             number = int(value)
-            if timed == 0:
+            if timed == 0 or microseconds <= 0:
                 continue
             reached = max(reached, number)
             waiting = pending.get(number)
             if waiting is None:
                 waiting = self._begin_wait(job, communicator, stream, number, Pending(now, size, stream.host))
             if waiting is not None and rank not in waiting.times:
+                if number > highest and (waiting.times or is_alone):
+                    highest = number
                 waiting.times[rank] = microseconds
                 if queued is not None:
                     waiting.waits[rank] = microseconds + queued
         if reached >= 0:
             communicator.reached[kind, rank] = reached
-            communicator.highest[kind] = max(reached, communicator.highest.get(kind, reached))
+        if highest >= 0:
+            communicator.highest[kind] = highest
 
     def _begin_wait(
         self, job: Job, communicator: Communicator, stream: Stream, number: int, waiting: Pending
@@ -194,6 +199,8 @@ class Collectives:
             self._admission.forget(name)
         for job in self.jobs.values():
             for name in [name for name, one in job.communicators.items() if now - one.last_seen > FORGET_SECONDS]:
+                self._close(job, name)
+            for name in [name for name, one in job.communicators.items() if one.began_again(now - SILENT_SECONDS)]:
                 self._close(job, name)
             for communicator in job.communicators.values():
                 self._settle(job, communicator, now)
@@ -312,8 +319,9 @@ class Collectives:
         arrivals = communicator.arrivals.setdefault(kind, deque(maxlen=MAX_UNFOLDED))
         for number, pending in due.items():
             self._end_wait(job, pending)
-            settled.add(number)
             reported = len(pending.times)
+            if reported > 1 or number <= communicator.highest.get(kind, -1) + SETTLED_WINDOW:
+                settled.add(number)  # else one rank alone is far ahead: its number must not hide those of all others
             _add_traffic(tick, kind, pending, reported / max(members, reported))
             if reported < 2 or reported < MIN_COMPARED_SHARE * members:
                 job.unmatched += 1
@@ -334,9 +342,9 @@ def _passed(communicator: Communicator, active: Sequence[str]) -> dict[str, int]
     Of a communicator whose other ranks have not reported yet, none is passed.
     """
     if len(communicator.members) < (communicator.expected or 2):
-        return dict.fromkeys(communicator.highest, -1)
+        return dict.fromkeys(communicator.pending, -1)
     reached = communicator.reached
-    return {kind: min(reached.get((kind, rank), -1) for rank in active) for kind in communicator.highest}
+    return {kind: min(reached.get((kind, rank), -1) for rank in active) for kind in communicator.pending}
 
 
 def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Progress:

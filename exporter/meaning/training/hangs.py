@@ -72,7 +72,8 @@ def _highest_sequence_numbers(job: Job) -> dict[tuple[str, str], int]:
     for name, communicator in job.communicators.items():
         for (kind, rank), number in communicator.reached.items():
             if rank in communicator.members:
-                found[name, kind] = max(number, found.get((name, kind), number))
+                known = min(number, communicator.highest.get(kind, number))  # one rank alone may be far ahead
+                found[name, kind] = max(known, found.get((name, kind), known))
     return found
 
 
@@ -111,7 +112,8 @@ def _same_work(job: Job, history: OperationHistory) -> Iterator[tuple[Sequence[s
     for (name, kind), number in _highest_sequence_numbers(job).items():
         communicator = job.communicators[name]
         before = history.before.get((name, kind))
-        if before is not None and stopped - communicator.last_seen <= SILENT_SECONDS:  # others are of an earlier run
+        # Others are of an earlier run, or began again since.
+        if before is not None and before <= number and stopped - communicator.last_seen <= SILENT_SECONDS:
             key = (kind, communicator.ranks, nodes_of(job, communicator))
             alike.setdefault(key, []).append((before, number, name))
     for found in alike.values():

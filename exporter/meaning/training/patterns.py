@@ -358,6 +358,8 @@ def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
     is_level = max(others) > 0 and sum(together) >= MIN_LEVEL_SHARE * period  # of two ranks there are no others
     if is_level and changes[end] > -MIN_LEVEL * max(tops):  # at the level from the first operation on
         rises = _changes(others)
+        if not any(rises):
+            return None  # of two or three ranks none is between the median and the last
         end = max(range(period), key=rises.__getitem__)
         return Pattern(period, (end + 1) % period) if _is_carried(values, period, {end}) else None
     if changes[end] > -MIN_RESET * max(tops):

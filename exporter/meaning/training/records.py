@@ -256,8 +256,8 @@ class Communicator:
         expected: Number of ranks whose timings should arrive; 0 if those that do suffice.
         last_seen: Time of the last timing or progress report.
         members: Ranks that reported, with the time of the last report of each.
-        reached: Highest sequence number by kind and rank.
-        highest: Highest sequence number by kind.
+        reached: Highest sequence number in the last report, by kind and rank.
+        highest: Highest sequence number that two ranks reported, by kind; with one rank here, that of this one.
         progress: Progress by kind and rank, where it is reported.
         pending: Operations that wait, by kind, then by sequence number.
         settled: Sequence numbers settled recently, by kind.
@@ -297,6 +297,14 @@ class Communicator:
         self.arrivals_known += ((known >= MOST_ARRIVALS * reported) - self.arrivals_known) * ARRIVALS_WEIGHT
         is_usual = self.arrivals_known >= USUAL_ARRIVALS
         return pending.waits if is_usual and known >= 2 and 2 * known >= reported else pending.times
+
+    def began_again(self, since: float) -> bool:
+        """Return whether all ranks that reported since a time are far below earlier numbers: it was restarted."""
+        reached, members = self.reached, self.members
+        return self.last_seen >= since and any(
+            not any(at >= since and 2 * reached.get((kind, rank), highest) >= highest for rank, at in members.items())
+            for kind, highest in self.highest.items()
+        )
 
     def add_tick(self, tick: Tick) -> None:
         """Add the newest sums."""

@@ -194,6 +194,8 @@ def _moved(steps: Steps, highest: dict[StreamName, int]) -> dict[StreamName, int
         enough = MAX_COUNTED_SECONDS
     while len(steps.snapshots) > 2 and highest and not steps.snapshots[0][1].keys() & highest.keys():
         steps.snapshots.popleft()
+    while any(highest.get(stream, number) < number for stream, number in steps.snapshots[0][1].items()):
+        steps.snapshots.popleft()  # a communicator began again since
     while len(steps.snapshots) > 2 and now - steps.snapshots[1][0] >= enough:
         steps.snapshots.popleft()
     before = steps.snapshots[0][1]

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
+from typing import Annotated
 
 import msgspec
 
@@ -17,20 +18,33 @@ UNFINISHED_SECONDS = 4.0
 """Seconds between two reports of a collective that does not end."""
 
 
+Name = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{1,128}\Z")]
+Host = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,253}\Z")]
+Identifier = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}\Z")]
+Kind = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+Ranks = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+Microseconds = Annotated[float, msgspec.Meta(ge=0, le=86_400e6)]
+"""The limits are those of batches, in which hosts publish records."""
+
+
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A collective on one rank, or how far a rank is.
 
     Attributes:
-        arrived: Seconds at which the exporter of the host receives it.
+        arrived: Seconds at which the exporter of the host receives it, since any time that is the same for all.
         host: Host of the rank.
         job: Name of the job.
         communicator: Identifier of the communicator.
         ranks: Number of ranks of the communicator.
-        nodes: Number of nodes of the communicator.
+        nodes: Number of nodes of the communicator; 0 if unknown.
         rank: Rank in the job.
         kind: NCCL's name of the operation.
         sequence: Number among the operations of this kind in the communicator, from 0.
-        bytes: Bytes that one rank passes in.
+        bytes: Bytes that one rank passes in; for ReduceScatter what one rank receives.
         microseconds: Time to the end from when this rank had reached it and the previous one of the communicator had
             ended on this rank; None for one that has not ended.
         start: Microseconds at which this rank reached it, on the clock of its GPU; None if unknown. A feed that cannot
@@ -38,19 +52,19 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_u
         begun: Collectives of this kind that the rank has begun in the communicator; given for one that has not ended.
     """
 
-    arrived: float
-    host: str
-    job: str
-    communicator: str
-    ranks: int
-    nodes: int
-    rank: int
-    kind: str
-    sequence: int
-    bytes: int
-    microseconds: float | None = None
+    arrived: Seconds
+    host: Host
+    job: Name
+    communicator: Identifier
+    ranks: Ranks
+    nodes: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
+    rank: Rank
+    kind: Kind
+    sequence: Count
+    bytes: Bytes
+    microseconds: Microseconds | None = None
     start: float | None = None
-    begun: int | None = None
+    begun: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

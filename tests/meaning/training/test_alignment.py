@@ -89,6 +89,20 @@ def test_a_rank_that_reported_a_later_operation_is_not_waited_for(known):
     assert (job.matched, job.partial, job.pending) == (1, 1, 0)
 
 
+def test_a_number_that_one_rank_alone_reports_does_not_hide_those_of_the_others(known):
+    take(known, {0: 1, 1: 1, 2: 1, 3: 1}, 10.0, number=1)
+    take(known, {2: 1}, 10.0, number=1 << 62)
+    known.settle(10.0)
+    communicator = known.jobs["llm"].communicators["0xa"]
+    assert communicator.highest == {"AllReduce": 1}
+    known.settle(10.0 + alignment.PATIENCE_SECONDS)
+    take(known, {3: 1}, 18.0, number=1)
+    assert (known.jobs["llm"].late, known.jobs["llm"].unmatched) == (1, 1)  # number 1 is known to be settled
+    take(known, {0: 1, 1: 1, 2: 1, 3: 1}, 18.0, number=2)
+    known.settle(18.0)
+    assert communicator.highest == {"AllReduce": 2}
+
+
 def test_lateness_is_that_of_arrivals_where_they_are_known(known):
     """Three ranks had the operation queued behind the one before: durations show no difference to the last rank."""
     stream = [Stream("llm", "0xa", "AllReduce", str(rank), 4, 4, f"gpu-{rank}", 4) for rank in range(4)]

@@ -84,6 +84,16 @@ def test_noise_has_no_saw():
     assert [find_pattern(series(1, 600, noise, seed=seed)) for seed in range(20)] == [None] * 20
 
 
+def test_of_two_ranks_one_that_is_late_each_time_has_no_saw():
+    """No rank is between the median and the last one, so that nothing shows the others to start together."""
+
+    def late(step, at, chance):
+        return 1e5 * chance.uniform(0.97, 1.03), 0.0
+
+    found = [find_pattern(series(1, 100, late, seed=seed, rank=lambda step, chance: "1")) for seed in range(50)]
+    assert [one for one in found if one is not None and one.resets] == []
+
+
 def test_lateness_of_a_single_operation_of_each_step_is_not_carried():
     def first(step, at, chance):
         return (577.0 if at == 0 else 20.0) * chance.uniform(0.9, 1.1), 5.0 * chance.uniform(0.9, 1.1)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 from exporter.core.collectives import JUDGED, algorithm_bytes
 from exporter.core.source import Failure
 from exporter.core.table import Schema, Table
+from exporter.nccl.decoding import MAX_BYTES
 
 UnusedReason = Literal["over_limit", "duplicate", "excluded"]
 """Why a report is not used: too many processes, a preferred feed reports the same process, or the job is excluded."""
@@ -164,7 +165,8 @@ class ProcessReport:
             membership: Membership of the process.
             kind: One of `collectives.KINDS`, or `other`.
             sequence: Sequence number, equal on all ranks.
-            message_bytes: Bytes as NCCL counts them.
+            message_bytes: Bytes as NCCL counts them; those of all ranks together may be implausibly many: then the
+                collective is in the totals only.
             microseconds: Execution time on this rank.
             timed: Whether that is the time of the kernel alone; None if unknown.
             queued: Microseconds for which it waited behind the previous one of the communicator; None if unknown.
@@ -176,7 +178,7 @@ class ProcessReport:
         totals.count += 1
         totals.microseconds += microseconds
         totals.size += size
-        if kind in JUDGED:
+        if kind in JUDGED and size <= MAX_BYTES:
             stream = self.streams.get((communicator, kind))
             if stream is None:
                 stream = self.streams[communicator, kind] = CollectiveStream(membership, [])
