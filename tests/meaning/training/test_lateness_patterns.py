@@ -29,10 +29,29 @@ def blocked(step, at, chance):
     return 95.0 * (1 + (at >= 16)) * chance.uniform(0.8, 1.2), 9.0 * (1 + 2 * (at >= 16)) * chance.uniform(0.8, 1.2)
 
 
-@pytest.mark.parametrize("period", [2, 12, 24, 300])
+@pytest.mark.parametrize("period", [3, 12, 24, 300])
 @pytest.mark.parametrize("first", [0, 7])
 def test_a_ramp_is_found_with_its_period_and_where_it_begins(period, first):
     assert find_pattern(series(period, max(40 // period, 3) + 1, ramp, first=first)) == Pattern(period, 0)
+
+
+def test_two_operations_are_no_ramp():
+    """The second one is the later one also where they block, if more is computed before it."""
+    assert find_teeth(series(2, 40, ramp), 2) is None
+
+
+def test_passes_that_block_are_no_ramp():
+    """Tensor parallelism: two operations of the forward pass, and two of the backward pass, which takes twice as long."""
+    late = (900.0, 900.0, 1800.0, 1800.0)
+    for period in (4, 8, 16):
+        values = {n: Lateness(late[n % 4], late[n % 4] / 3, str(n * 7 % 5)) for n in range(320)}
+        assert find_teeth(values, period) is None
+
+
+def test_lateness_at_its_level_throughout_shows_no_step():
+    """Of a step of 300 operations the last 260 begin when the last rank is there; the others are apart by noise only."""
+    values = {n: Lateness(9030.0 + n % 4, 64.0 + (n % 2) / 10, "11") for n in range(600)}
+    assert find_teeth(values, 4) is None
 
 
 def test_steps_in_which_a_late_rank_hides_the_ramp_do_not_change_the_period():
