@@ -88,7 +88,7 @@ def test_the_meaning_lists_the_rules_with_their_severities(name):
 @every_page
 def test_each_cause_has_something_to_look_at(name):
     page = PAGES[name]
-    assert runbooks.cells_of(page.sections["Tell the causes apart"])[0] == ["Cause", "Look at", "What you see"]
+    assert runbooks.cells_of(page.sections["Distinguish the causes"])[0] == ["Cause", "Look at", "What you see"]
     assert len(page.causes) >= 2
     blind = [row.cause for row in page.causes if not (runbooks.spans(row.look) or runbooks.PANEL.search(row.look))]
     assert blind == []

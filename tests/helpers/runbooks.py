@@ -11,7 +11,7 @@ FOLDER = ROOT / "docs" / "runbooks"
 SECTIONS = (
     "Meaning",
     "Cost to the job",
-    "Tell the causes apart",
+    "Distinguish the causes",
     "What to do",
     "Why it may be silent or wrong",
 )
@@ -33,7 +33,7 @@ READS = (
     *("fabric-exporter probe", "ibdiagnet", "iblinkinfo -l", "ibqueryerrors", "ibstat", "ip -s link show"),
     *("journalctl -u", "kubectl get", "kubectl logs", "ls -l", "lsmod", "lspci", "mlxlink -d", "modinfo"),
     *("nvidia-smi -q", "nvidia-smi topo -m", "perfquery -x", "ping ", "ps ", "py-spy dump", "rdma link show"),
-    *("rdma statistic show", "saquery", "show ", "smpquery", "systemctl status", "tc -s qdisc show", "uptime"),
+    *("rdma statistic show", "saquery", "show ", "sminfo", "smpquery", "systemctl status", "tc -s qdisc show", "uptime"),
 )
 """Commands that only read, by their beginning. `show` is that of a switch."""
 
@@ -54,7 +54,7 @@ class Page(NamedTuple):
 
     @property
     def causes(self) -> list[Row]:
-        return [Row(*cells) for cells in cells_of(self.sections["Tell the causes apart"])[1:]]
+        return [Row(*cells) for cells in cells_of(self.sections["Distinguish the causes"])[1:]]
 
     @property
     def steps(self) -> list[str]:
@@ -88,7 +88,7 @@ def queries(page: Page) -> Iterator[str]:
     """Yield the queries of the table of causes, and those elsewhere: code with a metric and more than its name."""
     for row in page.causes:
         yield from filter(QUERY.search, spans(row.look))
-    others = " ".join(text for name, text in page.sections.items() if name != "Tell the causes apart")
+    others = " ".join(text for name, text in page.sections.items() if name != "Distinguish the causes")
     for span in spans(others):
         if METRIC.search(span) and not METRIC.fullmatch(span):
             yield span
