@@ -1,7 +1,7 @@
 """Reads the runbook pages: their sections and tables, and the queries, commands and panels that they name."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,21 +21,54 @@ QUERY = re.compile(r"fabric_[a-z0-9_]+|\bup\b|\bprocess_[a-z_]+")
 """What only a query has: a command names no metric."""
 
 CHANGES = (
-    *("dcb pfc set", "ethtool -s", "ibclearerrors", "ip link set", "modprobe", "perfquery -R", "reboot"),
-    *("systemctl restart", "udevadm trigger"),
+    *("counterpoll port enable", "dcb pfc set", "ethtool -s", "ibclearerrors", "ip link set", "modprobe"),
+    *("perfquery -R", "reboot", "systemctl restart", "syncd"),
 )
-"""Commands that change something: a page says what."""
+"""Beginnings of commands that change something: a step with one names its side effect."""
 
-READS = (
-    *("cat /proc/", "cat /sys/class", "dcb -s pfc show", "dcb app show", "dcb pfc show", "devlink health show"),
-    *("dmesg -T", "ethtool -I --show-fec", "ethtool -S", "ethtool -a", "ethtool -i", "ethtool -m", "ethtool --show-fec"),
-    *("fabric-exporter check-config", "fabric-exporter ib diff", "fabric-exporter ib topology"),
-    *("fabric-exporter probe", "ibdiagnet", "iblinkinfo -l", "ibqueryerrors", "ibstat", "ip -s link show"),
-    *("journalctl -u", "kubectl get", "kubectl logs", "ls -l", "lsmod", "lspci", "mlxlink -d", "modinfo"),
-    *("nvidia-smi -q", "nvidia-smi topo -m", "perfquery -x", "ping ", "ps ", "py-spy dump", "rdma link show"),
-    *("rdma statistic show", "saquery", "show ", "sminfo", "smpquery", "systemctl status", "tc -s qdisc show", "uptime"),
+READS = frozenset(
+    line.strip()
+    for line in """
+    cat /proc/cmdline
+    cat /proc/sys/kernel/numa_balancing
+    devlink health show
+    dmesg -T
+    ethtool -I --show-fec NETDEV
+    ethtool -m NETDEV
+    fabric-exporter check-config --config.file FILE
+    fabric-exporter ib diff FILE
+    fabric-exporter ib topology
+    fabric-exporter probe NAME --config.file FILE
+    ibstat DEVICE PORT
+    journalctl -u fabric-exporter
+    kubectl get pods -o wide
+    kubectl logs POD
+    ls -l /dev/infiniband /sys/class/infiniband_verbs
+    ls -l /sys/class/infiniband
+    lsmod
+    lspci -d 15b3:
+    lspci -vv -s PCI
+    mlxlink -d DEVICE -m -c
+    modinfo -F version ib_uverbs
+    nvidia-smi -q -d CLOCK,PERFORMANCE,POWER
+    nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER,ECC
+    nvidia-smi -q -d PERFORMANCE,ECC
+    nvidia-smi topo -m
+    perfquery -x -G 0xGUID PORT
+    ping HOST
+    ping NAME
+    py-spy dump --pid PID
+    rdma link show
+    saquery -s
+    show interfaces counters
+    show version
+    sminfo
+    smpquery -G portinfo 0xGUID PORT
+    systemctl status fabric-exporter
+    """.strip().splitlines()
 )
-"""Commands that only read, by their beginning. `show` is that of a switch."""
+"""The commands of the tables of causes, each with flags that were looked up: they exist, and only read. `show` is a
+switch's."""
 
 
 class Row(NamedTuple):
@@ -99,8 +132,8 @@ def commands(page: Page) -> list[str]:
     return [span for row in page.causes for span in spans(row.look) if not QUERY.search(span)]
 
 
-def is_any(command: str, known: Sequence[str]) -> bool:
-    return command.startswith(tuple(known))
+def changes(step: str) -> bool:
+    return any(span.startswith(CHANGES) for span in spans(step))
 
 
 def with_any(query: str) -> str:
