@@ -129,6 +129,23 @@ def test_links_lead_somewhere(page):
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def test_anchors_lead_to_headings():
+    found = [
+        (page.parent / link if link else page, anchor)
+        for page in PAGES
+        for link, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text())
+    ]
+    assert len(found) > 10
+    assert [(page.name, anchor) for page, anchor in found if anchor not in headings(page)] == []
+
+
 # --- the configuration
 
 WORDS = {

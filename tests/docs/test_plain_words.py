@@ -22,7 +22,7 @@ DOCUMENTS = sorted(
     path
     for pattern in (
         "*.md",
-        "docs/*.md",
+        "docs/**/*.md",
         "docs/*.yml",
         "alerts/*.yml",
         "deploy/**/*",
