@@ -58,14 +58,16 @@ lint: $(DEV) ## check style and format
 
 types: $(DEV) ## check types
 	@$(BIN)/mypy
+	@$(BIN)/mypy alerts
 
 bench: $(DEV) ## measure; see benchmarks/README.md
 	@.ci/packages $(TEST_PROGRAMS) $(BENCH_PROGRAMS)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell completion, the boards
+docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell completion, the boards, the alerts
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python dashboards/build.py
+	@$(BIN)/python alerts/build.py
 
 lock: $(DEV) ## bring the locks up to date with pyproject.toml; ARGS=--upgrade takes newer versions
 	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \

@@ -126,7 +126,7 @@ def test_a_degraded_link_becomes_one_message_that_names_it(watch):
             "Port 1 of mlx5_3 (rail 3) on host gpu-001 runs at 25% of its expected speed, and so does every job on this"
             " rail. Compare fabric_rdma_link_lanes with its siblings; then check the cable and the transceivers."
         ),
-        "runbook_url": "docs/alerts.md#fabriclinkdegraded",
+        "runbook_url": "docs/runbooks/FabricLinkDegraded.md",
     }
 
 
