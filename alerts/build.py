@@ -1,6 +1,6 @@
-"""Make the rules for Prometheus: `python alerts/build.py` writes fabric.yml beside this file.
+"""Make rules and routes: `python alerts/build.py` writes fabric.yml and alertmanager.yml beside this file.
 
-They are made of the files in `rules`: rule files with `${section.name}` in place of a value of
+They are made of the rule files in `rules` and of routing.yml, with `${section.name}` in place of a value of
 thresholds.yml. With --output it makes a copy elsewhere, tuned by --thresholds and --divide: see README.md.
 """
 
@@ -18,11 +18,13 @@ from exporter.config.errors import ConfigError, UserError, system_errors_as_user
 FOLDER = Path(__file__).resolve().parent
 THRESHOLDS = FOLDER / "thresholds.yml"
 RULES = {"fabric.yml": "rules"}
-"""Folders that the files are made of."""
+"""Folders that the rule files are made of."""
+
+ROUTING = {"alertmanager.yml": "routing.yml"}
+"""The one file that the configuration of Alertmanager is made of, for its times."""
 
 HEAD = """\
-# For Prometheus 2.42 and later. Made by alerts/build.py of alerts/{folder} and alerts/thresholds.yml: change those.
-groups:
+# Made by alerts/build.py of alerts/{source} and alerts/thresholds.yml: change those.
 """
 
 RUNBOOK = "docs/runbooks/{}.md"
@@ -85,7 +87,7 @@ def _written(values: list[Value], form: str) -> str:
 
 
 def files(values: Thresholds) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each rule file: the groups of all files of its folder, one after the other."""
+    """Yield name and text of each file; a rule file has the groups of all files of its folder, one after the other."""
     for name, folder in RULES.items():
         parts = []
         for path in sorted((FOLDER / folder).glob("*.yml")):
@@ -93,7 +95,10 @@ def files(values: Thresholds) -> Iterator[tuple[str, str]]:
             parts.append(
                 re.sub("^#", "  #", comment, flags=re.MULTILINE) + render(groups, f"{folder}/{path.name}", values)
             )
-        yield name, HEAD.format(folder=folder) + "\n".join(parts)
+        yield name, HEAD.format(source=folder) + "groups:\n" + "\n".join(parts)
+    for name, source in ROUTING.items():
+        text = (FOLDER / source).read_text(encoding="utf-8")
+        yield name, HEAD.format(source=source) + render(text, source, values)
 
 
 def shipped() -> Thresholds:
@@ -120,7 +125,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _flags(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Make the rules for Prometheus, or a tuned copy of them.")
+    parser = argparse.ArgumentParser(
+        description="Make the rules for Prometheus and the routes for Alertmanager, or a tuned copy."
+    )
     parser.add_argument("--thresholds", type=Path, metavar="FILE", help="thresholds that differ from thresholds.yml")
     parser.add_argument("--divide", type=_factor, default=1.0, metavar="FACTOR", help="divide all times by a factor")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the copy; default: the files in place")

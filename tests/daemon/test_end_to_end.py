@@ -30,7 +30,7 @@ from tests.helpers.stack import (
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RULES = ROOT / "alerts" / "fabric.yml"
-RUNBOOK = ROOT / "docs" / "alerts.md"
+ROUTES = ROOT / "alerts" / "alertmanager.yml"
 SOURCES = 8
 """Sources of the demo: RDMA and its bursts, NICs, PCI, optics, NCCL and two switches."""
 
@@ -75,8 +75,7 @@ def quick_rules(folder: Path) -> Path:
 
 
 def inhibitions() -> object:
-    (text,) = re.findall(r"```yaml\n(inhibit_rules:.*?)```", RUNBOOK.read_text(), re.DOTALL)
-    return yaml.safe_load(text)["inhibit_rules"]
+    return yaml.safe_load(ROUTES.read_text())["inhibit_rules"]
 
 
 @pytest.fixture
@@ -155,7 +154,7 @@ def test_a_healthy_cluster_is_silent(watch):
     assert seen.received == []
 
 
-def test_the_inhibitions_of_the_runbook_mute_consequences_and_nothing_else(program):
+def test_the_inhibitions_mute_consequences_and_nothing_else(program):
     job = {"job": "fabric"}
     one, other = job | {"instance": "gpu-001:10315"}, job | {"instance": "gpu-002:10315"}
     third = job | {"instance": "gpu-003:10315"}
