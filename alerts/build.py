@@ -1,7 +1,7 @@
-"""Make rules and routes: `python alerts/build.py` writes fabric.yml and alertmanager.yml beside this file.
+"""Make rules and routes: `python alerts/build.py` writes fabric*.yml and alertmanager.yml beside this file.
 
-They are made of the rule files in `rules` and of routing.yml, with `${section.name}` in place of a value of
-thresholds.yml. With --output it makes a copy elsewhere, tuned by --thresholds and --divide: see README.md.
+They are made of the rule files in `rules`, `records` and `joins` and of routing.yml, with `${section.name}` in place of
+a value of thresholds.yml. With --output it makes a copy elsewhere, tuned by --thresholds and --divide: see README.md.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from exporter.config.errors import ConfigError, UserError, system_errors_as_user
 
 FOLDER = Path(__file__).resolve().parent
 THRESHOLDS = FOLDER / "thresholds.yml"
-RULES = {"fabric.yml": "rules"}
+RULES = {"fabric.yml": "rules", "fabric-records.yml": "records", "fabric-joins.yml": "joins"}
 """Folders that the rule files are made of."""
 
 ROUTING = {"alertmanager.yml": "routing.yml"}

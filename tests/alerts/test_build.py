@@ -13,8 +13,9 @@ from tests.helpers import promtool
 from tests.helpers.paths import ROOT
 
 ALERTS = ROOT / "alerts"
-MADE = ("fabric.yml",)
-SOURCES = sorted(path for folder in ("rules", "records") for path in (ALERTS / folder).glob("*.yml"))
+RULE_FILES = ("fabric.yml", "fabric-records.yml", "fabric-joins.yml")
+MADE = (*RULE_FILES, "alertmanager.yml")
+SOURCES = sorted(path for folder in ("rules", "records", "joins") for path in (ALERTS / folder).glob("*.yml"))
 THRESHOLDS = (ALERTS / "thresholds.yml").read_text()
 PLACEHOLDER = re.compile(r"\$\{([\w.+]+)(?:\|\w+)?\}")
 
@@ -62,7 +63,12 @@ def test_the_rule_files_are_current(tmp_path):
 
 def test_every_threshold_is_used_and_has_its_unit_and_reason():
     names = {f"{section}.{name}" for section, values in yaml.safe_load(THRESHOLDS).items() for name in values}
-    used = {name for path in SOURCES for found in PLACEHOLDER.findall(path.read_text()) for name in found.split("+")}
+    used = {
+        name
+        for path in (*SOURCES, ALERTS / "routing.yml")
+        for found in PLACEHOLDER.findall(path.read_text())
+        for name in found.split("+")
+    }
     assert names == used
     lines = [line for line in THRESHOLDS.splitlines() if line.startswith("  ")]
     assert len(lines) == len(names)
@@ -90,7 +96,7 @@ def test_one_factor_divides_every_time_and_nothing_else(tmp_path):
     """Ranges, offsets, `for`, `keep_firing_for`, and the ages, which PromQL has in seconds without a unit."""
     copy(tmp_path, "--divide", 20)
     compared = 0
-    for name in MADE:
+    for name in RULE_FILES:
         for rule, quick in zip(rules(ALERTS / name), rules(tmp_path / name), strict=True):
             whole, part = promql.parse(rule["expr"]), promql.parse(quick["expr"])
             assert times(quick["expr"]) == pytest.approx([one / 20 for one in times(rule["expr"])])
@@ -102,6 +108,9 @@ def test_one_factor_divides_every_time_and_nothing_else(tmp_path):
             assert {round(one / other, 6) for one, other in pairs if one != other} <= ({20.0} if ages else set())
             assert rule.get("labels") == quick.get("labels")
     assert compared > 100
+    whole, part = (yaml.safe_load((folder / "alertmanager.yml").read_text())["route"] for folder in (ALERTS, tmp_path))
+    assert [times(part[key]) for key in ("group_wait", "group_interval")] == [[1.5], [15.0]]
+    assert times(str(part["routes"])) == pytest.approx([one / 20 for one in times(str(whole["routes"]))])
 
 
 def test_a_copy_has_the_thresholds_of_a_file_and_texts_that_agree(tmp_path, program):
@@ -116,7 +125,7 @@ def test_a_copy_has_the_thresholds_of_a_file_and_texts_that_agree(tmp_path, prog
     storms = [rule for _, rule in changed if rule["alert"] == "FabricPauseStorm"]
     assert len(storms) == 3
     assert all("> 0.25" in rule["expr"] and rule["for"] == "2h" for rule in storms)
-    promtool.run(program("promtool"), "check", "rules", *(tmp_path / "made" / name for name in MADE))
+    promtool.run(program("promtool"), "check", "rules", *(tmp_path / "made" / name for name in RULE_FILES))
 
 
 @pytest.mark.parametrize(
