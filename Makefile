@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -p tests.helpers.skips --numprocesses=auto --d
 
 # Programs that tests use, and the Debian package of each. A test whose program is missing is skipped and counted.
 TEST_PROGRAMS := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
-    snmpd:snmpd snmpget:snmp redis-server:redis-server ip:iproute2 ethtool:ethtool tc:iproute2 \
+    amtool:prometheus-alertmanager snmpd:snmpd snmpget:snmp redis-server:redis-server ip:iproute2 ethtool:ethtool tc:iproute2 \
     ibsim:ibsim-utils opensm:opensm ibnetdiscover:infiniband-diags perfquery:infiniband-diags mosquitto:mosquitto dot:graphviz \
     shellcheck:shellcheck
 BENCH_PROGRAMS := prometheus-node-exporter:prometheus-node-exporter prometheus-snmp-exporter:prometheus-snmp-exporter

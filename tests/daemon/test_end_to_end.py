@@ -174,6 +174,7 @@ def test_the_inhibitions_mute_consequences_and_nothing_else(program):
         third | {"alertname": "FabricPortsMissing", "layer": "rdma"},
         one | {"alertname": "FabricPauseShare", "layer": "nic", "device": "eth4", "netdev": "eth4"},
         one | {"alertname": "FabricLinkDown", "layer": "rdma", "device": "mlx5_9", "port": "1"},
+        one | {"alertname": "FabricLinkDegraded", "layer": "rdma", "device": "mlx5_8", "port": "1"},
         one | {"alertname": "FabricSourceStale", "layer": "source", "source": "rdma"},
         other | {"alertname": "FabricSourceStale", "layer": "exporter"},
         third | {"alertname": "FabricRailImbalance", "layer": "rdma", "group": "Ethernet MT4129 MT_0000000838"},
