@@ -231,8 +231,8 @@ def test_without_its_cause_each_consequence_is_sent(program):
     ):
         post(alone)
         until("two pages", lambda: len([one for one in received if one.path == "/pager"]) == 2)
-        until("three tickets", lambda: len([one for one in received if one.path == "/ticket"]) == 3)
+        until("four tickets", lambda: len([one for one in received if one.path == "/ticket"]) == 4)
     pages = {one.content["payload"]["class"] for one in received if one.path == "/pager"}
     assert pages == {"FabricPortsMissing", "FabricJobUtilizationVeryLow"}
     tickets = {one.content["groupLabels"]["alertname"] for one in received if one.path == "/ticket"}
-    assert tickets == {"FabricLinkFlapping", "FabricPauseShare", "FabricStraggler"}
+    assert tickets == {"FabricLinkFlapping", "FabricPauseShare", "FabricRailImbalance", "FabricStraggler"}
