@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -p tests.helpers.skips --numprocesses=auto --d
 
 # Programs that tests use, and the Debian package of each. A test whose program is missing is skipped and counted.
 TEST_PROGRAMS := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
-    snmpd:snmpd snmpget:snmp redis-server:redis-server ip:iproute2 ethtool:ethtool tc:iproute2 \
+    amtool:prometheus-alertmanager snmpd:snmpd snmpget:snmp redis-server:redis-server ip:iproute2 ethtool:ethtool tc:iproute2 \
     ibsim:ibsim-utils opensm:opensm ibnetdiscover:infiniband-diags perfquery:infiniband-diags mosquitto:mosquitto dot:graphviz \
     shellcheck:shellcheck
 BENCH_PROGRAMS := prometheus-node-exporter:prometheus-node-exporter prometheus-snmp-exporter:prometheus-snmp-exporter
@@ -58,14 +58,16 @@ lint: $(DEV) ## check style and format
 
 types: $(DEV) ## check types
 	@$(BIN)/mypy
+	@$(BIN)/mypy alerts
 
 bench: $(DEV) ## measure; see benchmarks/README.md
 	@.ci/packages $(TEST_PROGRAMS) $(BENCH_PROGRAMS)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell completion, the boards
+docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell completion, the boards, the alerts
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python dashboards/build.py
+	@$(BIN)/python alerts/build.py
 
 lock: $(DEV) ## bring the locks up to date with pyproject.toml; ARGS=--upgrade takes newer versions
 	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \

@@ -1,6 +1,7 @@
 """Nodes and data of a YAML text, read strictly: what is ambiguous or has no limit is an error.
 
-Only `yaml_document` uses this module, and imports it late: a process without a configuration file does not need YAML.
+Of the exporter only `yaml_document` uses this module, and imports it late: a process without a configuration file does
+not need YAML. `alerts/thresholds.py` uses it too.
 """
 
 import re

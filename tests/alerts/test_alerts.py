@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import promql_parser as promql
@@ -15,7 +16,6 @@ from tests.helpers.promql import exported, faults, selectors
 
 RULES = ROOT / "alerts" / "fabric.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
-RUNBOOK = ROOT / "docs" / "alerts.md"
 ALERTS = {
     "FabricCharacterDeviceMissing",
     "FabricCollectorDisconnected",
@@ -27,6 +27,7 @@ ALERTS = {
     "FabricJobImbalanced",
     "FabricJobMfuLow",
     "FabricJobNetworkBound",
+    "FabricJobPortFaulty",
     "FabricJobUtilizationLow",
     "FabricJobUtilizationVeryLow",
     "FabricLinkDegraded",
@@ -58,6 +59,7 @@ ALERTS = {
 }
 
 
+@cache
 def rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
@@ -66,6 +68,12 @@ def identity(rule: Mapping[str, Any]) -> tuple[str, ...]:
     return (rule["alert"], rule["labels"]["layer"], rule["labels"].get("direction", ""), rule["labels"].get("side", ""))
 
 
+def written(rule: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return the labels of a rule that are made of others."""
+    return {(name, value) for name, value in rule["labels"].items() if "{{" in value}
+
+
+@cache
 def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
@@ -102,8 +110,43 @@ def test_names_labels_and_annotations_keep_to_the_conventions(rule):
     assert description.endswith((".", "{{ end }}"))
     assert "  " not in description
     assert "\n" not in description
-    assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
     assert re.fullmatch(r"\d+m", rule["for"])
+
+
+PLACES = {
+    "rdma": ({"host"},),
+    "nic": ({"host", "device"},),
+    "pci": ({"host", "pci"},),
+    "switch": ({"switch"},),
+    "ib": ({"node_name"}, {"instance"}),
+    "nccl": ({"train_job"}, {"instance"}),
+    "collector": ({"instance"},),
+    "source": ({"instance", "source"}, {"target", "device"}),
+    "exporter": ({"instance"},),
+    "prometheus": (set(),),
+}
+"""Labels by layer that say where: host, switch, node, job, or the exporter where nothing else is known."""
+
+OF_PORTS = {"port": ("rdma", "switch", "ib"), "device": ("rdma", "nic")}
+"""Labels that an alert about one port has, by layer."""
+
+
+@every_rule
+def test_every_alert_says_where(rule):
+    """The text names the place, and promtool has seen the alert with these labels, which Alertmanager groups by."""
+    text, layer = rule["annotations"]["description"], rule["labels"]["layer"]
+    named = set(re.findall(r"\$labels\.(\w+)", text))
+    fired = [
+        set(alert["exp_labels"])
+        for case in cases()
+        for one in case.get("alert_rule_test", ())
+        for alert in one["exp_alerts"]
+        if one["alertname"] == rule["alert"] and rule["labels"].items() - alert["exp_labels"].items() <= written(rule)
+    ]
+    of_port = {name for name, layers in OF_PORTS.items() if layer in layers and name in set().union(*fired)}
+    assert fired
+    assert any(place | of_port <= named & labels for place in PLACES[layer] for labels in fired), (named, fired)
 
 
 def test_imbalance_never_pages():
@@ -174,13 +217,3 @@ def test_the_proofs_show_a_rule_fire_resolve_and_stay_silent(rule):
         feeds = any(series["series"].startswith(f"{main}{{") for series in case["input_series"])
         silent = silent or (feeds and bool(asserted) and not any(one["exp_alerts"] for one in asserted))
     assert (fired, resolved, silent) == (True, True, True)
-
-
-def test_inhibitions_of_the_runbook_name_alerts_and_labels_that_exist():
-    (text,) = re.findall(r"```yaml\n(inhibit_rules:.*?)```", RUNBOOK.read_text(), re.DOTALL)
-    known = {name: {rule["labels"].get(name) for rule in rules()} for name in ("layer", "side")} | {"alertname": ALERTS}
-    assert yaml.safe_load(text)["inhibit_rules"]
-    for one in yaml.safe_load(text)["inhibit_rules"]:
-        for matcher in (*one["source_matchers"], *one["target_matchers"]):
-            name, _, values = re.fullmatch(r'(\w+) (=~?) "?([\w|]+)"?', matcher).groups()
-            assert set(values.split("|")) <= known[name], matcher

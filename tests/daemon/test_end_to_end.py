@@ -30,7 +30,7 @@ from tests.helpers.stack import (
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RULES = ROOT / "alerts" / "fabric.yml"
-RUNBOOK = ROOT / "docs" / "alerts.md"
+ROUTES = ROOT / "alerts" / "alertmanager.yml"
 SOURCES = 8
 """Sources of the demo: RDMA and its bursts, NICs, PCI, optics, NCCL and two switches."""
 
@@ -75,8 +75,7 @@ def quick_rules(folder: Path) -> Path:
 
 
 def inhibitions() -> object:
-    (text,) = re.findall(r"```yaml\n(inhibit_rules:.*?)```", RUNBOOK.read_text(), re.DOTALL)
-    return yaml.safe_load(text)["inhibit_rules"]
+    return yaml.safe_load(ROUTES.read_text())["inhibit_rules"]
 
 
 @pytest.fixture
@@ -126,7 +125,7 @@ def test_a_degraded_link_becomes_one_message_that_names_it(watch):
             "Port 1 of mlx5_3 (rail 3) on host gpu-001 runs at 25% of its expected speed, and so does every job on this"
             " rail. Compare fabric_rdma_link_lanes with its siblings; then check the cable and the transceivers."
         ),
-        "runbook_url": "docs/alerts.md#fabriclinkdegraded",
+        "runbook_url": "docs/runbooks/FabricLinkDegraded.md",
     }
 
 
@@ -155,7 +154,7 @@ def test_a_healthy_cluster_is_silent(watch):
     assert seen.received == []
 
 
-def test_the_inhibitions_of_the_runbook_mute_consequences_and_nothing_else(program):
+def test_the_inhibitions_mute_consequences_and_nothing_else(program):
     job = {"job": "fabric"}
     one, other = job | {"instance": "gpu-001:10315"}, job | {"instance": "gpu-002:10315"}
     third = job | {"instance": "gpu-003:10315"}
@@ -175,6 +174,7 @@ def test_the_inhibitions_of_the_runbook_mute_consequences_and_nothing_else(progr
         third | {"alertname": "FabricPortsMissing", "layer": "rdma"},
         one | {"alertname": "FabricPauseShare", "layer": "nic", "device": "eth4", "netdev": "eth4"},
         one | {"alertname": "FabricLinkDown", "layer": "rdma", "device": "mlx5_9", "port": "1"},
+        one | {"alertname": "FabricLinkDegraded", "layer": "rdma", "device": "mlx5_8", "port": "1"},
         one | {"alertname": "FabricSourceStale", "layer": "source", "source": "rdma"},
         other | {"alertname": "FabricSourceStale", "layer": "exporter"},
         third | {"alertname": "FabricRailImbalance", "layer": "rdma", "group": "Ethernet MT4129 MT_0000000838"},

@@ -10,9 +10,9 @@ TARGET_LABELS = {"job", "instance"}
 
 
 def exported() -> dict[str, set[str]]:
-    """Return every metric that the exporter can have with its labels, those of the target included."""
+    """Return every metric that the exporter can have with its labels, those of Prometheus included."""
     found = {metric.name: {*metric.labels, *metric.extra, *TARGET_LABELS} for metric in metrics()}
-    return {**found, "up": set(TARGET_LABELS)}
+    return {**found, "up": set(TARGET_LABELS), "ALERTS": {"alertname", "alertstate", "severity", *TARGET_LABELS}}
 
 
 def selectors(expr: promql.Expr) -> list[promql.VectorSelector]:
