@@ -17,7 +17,8 @@ from typing import NamedTuple
 from exporter.meaning.training.verdicts import Judgement, Verdict
 from exporter.simulator.training import faults
 from exporter.simulator.training.data_parallel import DistributedDataParallel, FullyShardedDataParallel
-from exporter.simulator.training.faults import NEVER, Event
+from exporter.simulator.training.engine import NEVER
+from exporter.simulator.training.faults import Event
 from exporter.simulator.training.hardware import Variation
 from exporter.simulator.training.megatron import Megatron
 from exporter.simulator.training.programs import Layout

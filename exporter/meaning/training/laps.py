@@ -12,9 +12,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from exporter.meaning.training import steps as step_counts
-from exporter.meaning.training.patterns import MAX_SERIES, TOGETHER, Pattern
+from exporter.meaning.training.patterns import MAX_SERIES
 from exporter.meaning.training.records import Arrivals, Communicator, Job
 from exporter.meaning.training.steps import Steps
+from exporter.meaning.training.teeth import TOGETHER, Pattern
 
 MAX_LAPS = 96
 """Laps of a communicator that are stored, of …"""

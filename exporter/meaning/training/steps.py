@@ -11,16 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.meaning.training.alignment import nodes_of
-from exporter.meaning.training.patterns import (
-    KEPT_SERIES,
-    MIN_REPETITIONS,
-    Lateness,
-    Pattern,
-    find_pattern,
-    find_teeth,
-    is_passed_on,
-)
+from exporter.meaning.training.patterns import KEPT_SERIES, MIN_REPETITIONS, find_pattern, is_passed_on
 from exporter.meaning.training.records import Arrivals, Job
+from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth
 
 SNAPSHOT_SECONDS = 4.0
 """Seconds between two snapshots of how far communicators are."""

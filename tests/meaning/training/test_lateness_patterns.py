@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from exporter.meaning.training.patterns import Lateness, Pattern, find_pattern, find_teeth, is_passed_on
+from exporter.meaning.training.patterns import find_pattern, is_passed_on
+from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth
 
 
 def series(period, steps, place, *, first=0, seed=1, rank=lambda step, chance: str(step % 7)):
@@ -41,7 +42,7 @@ def test_two_operations_are_no_ramp():
 
 
 def test_passes_that_block_are_no_ramp():
-    """Tensor parallelism: two operations of the forward pass, and two of the backward pass, which takes twice as long."""
+    """Tensor parallelism: two operations of the forward pass, and two of the backward pass, each twice as long."""
     late = (900.0, 900.0, 1800.0, 1800.0)
     for period in (4, 8, 16):
         values = {n: Lateness(late[n % 4], late[n % 4] / 3, str(n * 7 % 5)) for n in range(320)}
@@ -49,7 +50,7 @@ def test_passes_that_block_are_no_ramp():
 
 
 def test_lateness_at_its_level_throughout_shows_no_step():
-    """Of a step of 300 operations the last 260 begin when the last rank is there; the others are apart by noise only."""
+    """Of a step of 300 operations the last 260 begin when the last rank is there: the others differ by noise only."""
     values = {n: Lateness(9030.0 + n % 4, 64.0 + (n % 2) / 10, "11") for n in range(600)}
     assert find_teeth(values, 4) is None
 

@@ -1,0 +1,239 @@
+"""Teeth: whether lateness is carried from one operation to the next, in a series whose period is known.
+
+Where a pass computes on while its collectives run, a rank that is slow by a little is later with each operation, and
+the others wait once, at the end of the pass: lateness is carried, grows like the teeth of a saw, and is reset. Where
+each collective blocks the pass, all ranks leave it together, and lateness begins at zero again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+MAX_FALLS = 0.3
+"""Falls within a tooth over its rises, at most."""
+
+TOGETHER = 0.15
+"""Mean lateness of the others, over the most in a step, below which they start together: their operation was queued."""
+
+MIN_LEVEL = 0.5
+"""Lateness of the last rank, over the most in a step, while the others start together."""
+
+MIN_FULLNESS = 0.25
+"""Lateness in the operations before the latest one over that of it: little for an operation that is late alone."""
+
+MIN_LEVEL_SHARE = 0.2
+"""Share of a step's operations that the others start together, from which on lateness is at its level."""
+
+SAME_PHASE = 16
+"""Part of a period by which the phase of the same pattern may differ."""
+
+MAX_RESETS = 4
+"""Resets in a step, at most, with …"""
+
+MIN_TOOTH = 3
+"""… so many operations between them at least, on average."""
+
+MAX_JUMP = 0.6
+"""Highest rise from one operation to the next over all rises of a tooth, at most: operations of the backward pass are
+later than those of the forward pass also where they block."""
+
+MIN_RESET = 0.2
+"""Lateness over the most in a step that a reset ends, at least, and …"""
+
+RESET = 0.5
+"""… what is left of it, at most."""
+
+MIN_PAIRS = 12
+"""Operations with the next one that show whether lateness is carried from one to the next."""
+
+MIN_SAME = 0.3
+"""Share of these with the same last rank, at least: records of some may be lost; or …"""
+
+MORE_SAME = 0.15
+"""… so much more than by chance."""
+
+ENOUGH_VALUES = 8
+"""Values at a place of which the middle one counts."""
+
+MIN_SMOOTHED = 100
+"""Operations of a period from which on a place that differs from all around it is noise: there are few of each."""
+
+FLOOR = 50.0
+"""Microseconds that are added to lateness before its logarithm is compared."""
+
+FLOOR_SHARE = 0.1
+"""The same over the highest lateness, where small differences are noise."""
+
+
+class Lateness(NamedTuple):
+    """Lateness in one operation.
+
+    Attributes:
+        last: Microseconds of the last rank to start.
+        others: Mean of those between the median and the last quarter.
+        rank: The last rank.
+    """
+
+    last: float
+    others: float
+    rank: str
+
+
+class Pattern(NamedTuple):
+    """A pattern in lateness, which grows and is reset, or repeats without being carried.
+
+    Attributes:
+        period: Operations until the pattern repeats.
+        phase: Sequence number of the first operation of the pattern, modulo the period.
+        resets: Places in the pattern where lateness begins at zero, from 0: the forward and the backward pass may each
+            have one. Empty if lateness is not carried from one operation to the next.
+    """
+
+    period: int
+    phase: int
+    resets: tuple[int, ...] = (0,)
+
+    def is_like(self, other: "Pattern") -> bool:
+        """Return whether another pattern is the same, but for a small difference of the phases."""
+        apart = abs(self.phase - other.phase)
+        return (
+            self.period == other.period
+            and bool(self.resets) == bool(other.resets)
+            and min(apart, self.period - apart) <= max(1, self.period // SAME_PHASE)
+        )
+
+    def repeated(self, times: int) -> "Pattern":
+        """Return the pattern of which a period is so many of this one."""
+        resets = tuple(self.period * one + place for one in range(times) for place in self.resets)
+        return Pattern(self.period * times, self.phase, resets)
+
+    def teeth(self) -> list[int]:
+        """Return for each place the reset before it."""
+        return [max(one for one in self.resets if one <= place) for place in range(self.period)]
+
+
+def _profile(values: Mapping[int, Lateness], period: int, which: Callable[[Lateness], float]) -> list[float]:
+    """Return the middle lateness at each place of a period, without places that differ from all around them."""
+    places: list[list[float]] = [[] for _ in range(period)]
+    for number, one in values.items():
+        places[number % period].append(which(one))
+    found = [_middle(one) for one in places]
+    if period < MIN_SMOOTHED:
+        return found
+    return [median(found[(place + near) % period] for near in (-2, -1, 0, 1, 2)) for place in range(period)]
+
+
+def _middle(found: Sequence[float]) -> float:
+    """Return the middle value, or of few values the third quartile: a value is too low where a record is missing."""
+    if len(found) >= ENOUGH_VALUES:
+        return median(found)
+    return sorted(found)[len(found) * 3 // 4] if found else 0.0
+
+
+def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[int]) -> bool:
+    """Return whether the last rank of an operation is often that of the next: else lateness is not carried.
+
+    A rank that is nearly always the last shows nothing.
+
+    Args:
+        values: Lateness by sequence number.
+        period: Operations until the pattern repeats.
+        ends: Places after which lateness is reset.
+    """
+    counts = Counter(one.rank for one in values.values())
+    usual, times = counts.most_common(1)[0]
+    shows_nothing = usual if 2 * times > len(values) else None
+    least = max(FLOOR, FLOOR_SHARE * high(values))
+    pairs = [
+        (one.last, following.rank == one.rank)
+        for number, one in values.items()
+        if one.last > least
+        and one.rank != shows_nothing
+        and number % period not in ends
+        and (following := values.get(number + 1)) is not None
+        and following.rank != shows_nothing
+    ]
+    same = sum(last for last, is_same in pairs if is_same)
+    needed = max(MIN_SAME, 1 / len(counts) + MORE_SAME)
+    return len(pairs) < MIN_PAIRS or same >= needed * sum(last for last, _ in pairs)
+
+
+def high(values: Mapping[int, Lateness]) -> float:
+    """Return the lateness of the last rank that one operation in ten exceeds."""
+    return sorted(one.last for one in values.values())[len(values) * 9 // 10]
+
+
+def of_last(one: Lateness) -> float:
+    """Return the lateness of the last rank."""
+    return one.last
+
+
+def of_others(one: Lateness) -> float:
+    """Return the lateness of the others."""
+    return one.others
+
+
+def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
+    """Return the pattern of a period if the middle lateness grows, or reaches its level, and is reset; None if not.
+
+    Of two operations the second one is the later one also where they block.
+    """
+    tops, others = _profile(values, period, of_last), _profile(values, period, of_others)
+    if period < MIN_TOOTH or not _is_gradual(tops):
+        return None
+    level = max(FLOOR, MIN_LEVEL * max(tops))
+    together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
+    # Of two or three ranks there are no others.
+    is_level = max(others) > 0 and sum(together) >= MIN_LEVEL_SHARE * period
+    changes = _changes(tops)
+    end = min(range(period), key=changes.__getitem__)
+    if is_level and changes[end] > -MIN_LEVEL * max(tops):
+        return _level_from_the_first(values, others)
+    ends = {end} | {place for place in range(period) if _is_reset(tops[place], changes[place], max(tops))}
+    is_flat = changes[end] > -MIN_RESET * max(tops)
+    if is_flat or len(ends) > min(MAX_RESETS, max(period // MIN_TOOTH, 1)):
+        return None
+    within = [one for place, one in enumerate(changes) if place not in ends]
+    rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
+    jumps = len(within) >= MIN_TOOTH and _jumps(changes, ends) > MAX_JUMP * rising
+    if (not is_level and (falling > MAX_FALLS * rising or jumps)) or not _is_carried(values, period, ends):
+        return None
+    phase = (end + 1) % period
+    return Pattern(period, phase, tuple(sorted((one + 1 - phase) % period for one in ends)))
+
+
+def _level_from_the_first(values: Mapping[int, Lateness], others: Sequence[float]) -> Pattern | None:
+    """Return the pattern in which lateness is at its level from the first operation on, when the others start apart."""
+    rises = _changes(others)
+    end = max(range(len(others)), key=rises.__getitem__)
+    is_carried = rises[end] > 0 and _is_carried(values, len(others), {end})
+    return Pattern(len(others), (end + 1) % len(others)) if is_carried else None
+
+
+def _jumps(changes: Sequence[float], ends: Collection[int]) -> float:
+    """Return the sum of the highest rise of each tooth."""
+    first = min(ends) + 1
+    total = highest = 0.0
+    for place in [*range(first, len(changes)), *range(first)]:
+        if place in ends:
+            total, highest = total + highest, 0.0
+        else:
+            highest = max(highest, changes[place])
+    return total
+
+
+def _is_gradual(tops: Sequence[float]) -> bool:
+    """Return whether lateness grows to its highest value over several operations: one may be late alone."""
+    highest = max(range(len(tops)), key=tops.__getitem__)
+    before = [tops[highest - one] for one in range(1, 2 if len(tops) <= MIN_TOOTH else 3)]
+    return sum(before) >= MIN_FULLNESS * tops[highest] * len(before)
+
+
+def _is_reset(before: float, change: float, most: float) -> bool:
+    return before >= MIN_RESET * most and before + change <= RESET * before
+
+
+def _changes(profile: Sequence[float]) -> list[float]:
+    """Return the changes from each place of a step to the next, and from the last to the first."""
+    return [after - before for before, after in zip(profile, [*profile[1:], profile[0]], strict=True)]
