@@ -108,10 +108,6 @@ LIMITED = {
     "linux.tail.Tail.files": ("MAX_FILES", PRESENT),
     "meaning.ports.states.PortStateMemory.ports": ("MAX_PORTS", PRESENT),
     "meaning.training.alignment.Collectives.jobs": ("MAX_JOBS", "FORGET_SECONDS"),
-    "meaning.training.records.Communicator.bus": (
-        "MAX_SPEEDS",
-        "kinds, and powers of two of sizes, in the stored ticks",
-    ),
     "meaning.training.runs.Claims._hosts": ("MAX_RANKS", "VALID_SECONDS"),
     "meaning.training.step_budget.StepMeter.samples": ("ranks of one job", PRESENT),
     "mqtt.dedup.Deduplicator._jobs": ("MAX_JOBS", "IDLE_SECONDS"),
