@@ -1,24 +1,20 @@
 """alerts/alertmanager.yml: routes and inhibitions, by amtool and by an Alertmanager that pages a server of the test."""
 
-import json
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx
 import pytest
 import yaml
 
 from tests.helpers.paths import ROOT
-from tests.helpers.stack import answers, free_port, own_folder, process, until
+from tests.helpers.stack import Message, answers, free_port, own_folder, process, receiver, until
 
 CONFIG = ROOT / "alerts" / "alertmanager.yml"
 SECRETS = "/etc/alertmanager/secrets/"
@@ -82,7 +78,7 @@ def test_secrets_are_files_and_every_alert_has_a_group():
 @pytest.mark.parametrize("one", inhibitions(), ids=lambda one: " ".join(one["source_matchers"]))
 def test_an_inhibition_names_alerts_that_exist_and_mutes_nothing_that_is_worse(one):
     """A warning must not mute a page: but ports that are missing because they are slow, which has been so, and the
-    alert that stands for a page."""
+    alert that represents a page."""
     sources = [rule for rule in rules() if matches(one["source_matchers"], labels_of(rule))]
     targets = [rule for rule in rules() if matches(one["target_matchers"], labels_of(rule))]
     assert sources
@@ -99,38 +95,6 @@ def test_an_inhibition_names_alerts_that_exist_and_mutes_nothing_that_is_worse(o
     }
     assert worse <= {("FabricLinkDegraded", "FabricPortsMissing")}
     assert not [rule for rule in sources if rule in targets], "an alert that mutes itself mutes its siblings"
-
-
-class Message(NamedTuple):
-    """A request at one of the receivers: its path, what it is allowed by, and its content."""
-
-    path: str
-    token: str | None
-    content: dict
-
-
-@contextmanager
-def receivers(received: list[Message]) -> Iterator[str]:
-    """Serve all receivers; what comes is added to the list."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            received.append(Message(self.path, self.headers["Authorization"], content))
-            self.send_response(202)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @contextmanager
@@ -195,7 +159,7 @@ def test_one_cause_pages_once_and_resolves(program):
     }
     with (
         own_folder() as folder,
-        receivers(received) as server,
+        receiver(received.append) as server,
         shipped_alertmanager(program("prometheus-alertmanager"), folder, server) as post,
     ):
         post(CONSEQUENCES)
@@ -226,7 +190,7 @@ def test_without_its_cause_each_consequence_is_sent(program):
     alone = [one for one in CONSEQUENCES if one["alertname"] not in {"FabricJobPortFaulty", "FabricJobHang"}]
     with (
         own_folder() as folder,
-        receivers(received) as server,
+        receiver(received.append) as server,
         shipped_alertmanager(program("prometheus-alertmanager"), folder, server) as post,
     ):
         post(alone)

@@ -4,12 +4,9 @@ The rules are those that are shipped but for one thing: so that a test need not 
 of their `for` are read as seconds.
 """
 
-import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +21,7 @@ from tests.helpers.stack import (
     demo,
     own_folder,
     prometheus,
+    receiver,
     until,
 )
 
@@ -41,29 +39,6 @@ class Watch(NamedTuple):
     prometheus: Prometheus
     received: list[dict]
     exporter: str
-
-
-@contextmanager
-def webhook(received: list[dict]) -> Iterator[str]:
-    """Serve a webhook; what comes is added to the list."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.extend(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["alerts"])
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def quick_rules(folder: Path) -> Path:
@@ -89,7 +64,7 @@ def watch(program) -> Iterator[Callable]:
         with (
             own_folder() as folder,
             demo(folder, faults) as exporter,
-            webhook(received) as hook,
+            receiver(lambda message: received.extend(message.content["alerts"])) as hook,
             alertmanager(programs[1], folder, hook, inhibit_rules=inhibitions()) as manager,
             prometheus(programs[0], folder, exporter, rules=quick_rules(folder), alerts=manager) as server,
         ):
@@ -181,7 +156,7 @@ def test_the_inhibitions_mute_consequences_and_nothing_else(program):
     ]
     with (
         own_folder() as folder,
-        webhook([]) as hook,
+        receiver(lambda _: None) as hook,
         alertmanager(program("prometheus-alertmanager"), folder, hook, inhibit_rules=inhibitions()) as manager,
     ):
         alerts = f"http://{manager}/api/v2/alerts"

@@ -1,14 +1,17 @@
 """A demo, a Prometheus that scrapes it and an Alertmanager, as real processes on loopback that end with the test."""
 
+import json
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 import yaml
@@ -34,6 +37,38 @@ def until(what: str, look: Callable[[], Answer | None], seconds: float = 40.0) -
             return answer
         assert monotonic() < end, f"not within {seconds:g} s: {what}"
         sleep(PAUSE)
+
+
+class Message(NamedTuple):
+    """A request at a receiver: its path, what it is allowed by, and its content."""
+
+    path: str
+    token: str | None
+    content: dict[str, Any]
+
+
+@contextmanager
+def receiver(take: Callable[[Message], None]) -> Iterator[str]:
+    """Serve whatever Alertmanager sends messages to; gives its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            take(Message(self.path, self.headers["Authorization"], content))
+            self.send_response(202)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager
