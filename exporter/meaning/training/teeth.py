@@ -192,7 +192,7 @@ def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
         return _level_from_the_first(values, others)
     ends = {end} | {place for place in range(period) if _is_reset(tops[place], changes[place], max(tops))}
     is_flat = changes[end] > -MIN_RESET * max(tops)
-    if is_flat or len(ends) > min(MAX_RESETS, max(period // MIN_TOOTH, 1)):
+    if is_flat or len(ends) > min(MAX_RESETS, period // MIN_TOOTH):
         return None
     within = [one for place, one in enumerate(changes) if place not in ends]
     rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
