@@ -57,6 +57,10 @@ class CounterSet:
         """Return a counter, 0 where it was never increased."""
         return self._values.get(name, 0)
 
+    def values(self) -> dict[str, int]:
+        """Return all counters."""
+        return dict(self._values)
+
     def add(self, name: str, amount: float) -> int:
         """Increase a counter; return the increase, which is an integer."""
         total = self._fractions.get(name, 0.0) + amount
