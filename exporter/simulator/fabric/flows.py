@@ -92,8 +92,8 @@ def _ways(source: End, target: End, topology: Topology, conditions: Conditions, 
     if not spines:
         return Counter()
     favoured = {one: conditions.switch(one).favoured for one in spines if conditions.switch(one).favoured}
-    chosen = (_spine(value, spines, favoured) for value in _hashes(source, target, seed))
-    return Counter(topology.path(source, target, spine) for spine in chosen)
+    chosen = Counter(_spine(value, spines, favoured) for value in _hashes(source, target, seed))
+    return Counter({topology.path(source, target, spine): pairs for spine, pairs in chosen.items()})
 
 
 def _hashes(source: End, target: End, seed: str) -> Iterable[int]:
@@ -102,8 +102,8 @@ def _hashes(source: End, target: End, seed: str) -> Iterable[int]:
     chance = random.Random(name)
     number = chance.randrange(1 << 24)
     fixed = zlib.crc32(name.encode())
-    for _ in range(QUEUE_PAIRS):
-        number += chance.choice((1, 1, 2))
+    for step in chance.choices((1, 1, 2), k=QUEUE_PAIRS):
+        number += step
         yield zlib.crc32(number.to_bytes(4, "big"), fixed)
 
 

@@ -43,7 +43,10 @@ def test_each_fault_has_a_valid_default_target(name):
     [
         ("fire", "'fire' is not a fault; expected NAME[:TARGET][@START[-END]] with one of degraded-link, link-down, "),
         ("", "'' is not a fault; expected NAME"),
-        ("pause-storm:", "pause-storm is at an adapter, HOST/RAIL, or HOST for all its adapters; expected one of gpu-001,"),
+        (
+            "pause-storm:",
+            "pause-storm is at an adapter, HOST/RAIL, or HOST for all its adapters; expected one of gpu-001,",
+        ),
         ("pause-storm:gpu-009", "expected one of gpu-001, gpu-002, gpu-003, gpu-004, gpu-001/0, "),
         ("pause-storm:gpu-001/8", "'pause-storm:gpu-001/8': pause-storm is at an adapter"),
         ("spine-gone:leaf-01", "spine-gone is at a spine; expected one of spine-01, spine-02, spine-03, spine-04"),
