@@ -4,10 +4,10 @@ All traffic is in frames of a few fixed sizes, so that bytes follow from packets
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 HOST = "gpu-001"
 PEERS = ("gpu-002", "gpu-003", "gpu-004")
@@ -134,6 +134,25 @@ class Nic:
     pci: str
     mac: str
     port: SimulatedPort
+
+
+class Host(Protocol):
+    """What the files of a simulated host are written from."""
+
+    @property
+    def management(self) -> Nic:
+        """Its management NIC."""
+
+    @property
+    def rails(self) -> Sequence[Nic]:
+        """Its RDMA ports, by rail."""
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since its start."""
+
+    def has_fault(self, fault: str, nic: Nic) -> bool:
+        """Return whether a NIC has a fault that is seen in its files and not in its counters alone."""
 
 
 @dataclass(slots=True)

@@ -256,7 +256,7 @@ def test_flows_hashed_onto_one_spine(healthy):
     loads = [run.counted(port, "transmit_rdma") for port in run.uplinks("leaf-01")]
     assert max(loads) == loads[1]
     assert loads[1] / (sum(loads) - loads[1]) * 3 == pytest.approx(3, abs=0.4)
-    # Half of the traffic of four adapters of 400 Gb/s fills 800 Gb/s while there is traffic, and less of the whole time.
+    # Half of the traffic of four adapters of 400 Gb/s fills 800 Gb/s, while there is traffic.
     wire = loads[1] * 4158 * 8 / run.seconds
     assert 0.4 < wire / 800e9 < 0.65
     marks = run.moved("ecn_marked", "spine")

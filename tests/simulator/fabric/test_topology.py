@@ -1,5 +1,7 @@
 """How hosts, leaves and spines are cabled."""
 
+from itertools import pairwise
+
 import pytest
 
 from exporter.simulator.fabric.topology import Shape, Topology
@@ -23,7 +25,7 @@ def test_each_port_has_one_cable():
 def test_traffic_of_a_leaf_stays_there_and_all_other_goes_over_a_spine():
     def devices(one, other):
         hops = CLUSTER.path(CLUSTER.adapter(*one), CLUSTER.adapter(*other), "spine-03")
-        assert all(before.receiver.device == after.sender.device for before, after in zip(hops, hops[1:], strict=False))
+        assert all(before.receiver.device == after.sender.device for before, after in pairwise(hops))
         return [hops[0].sender.device, *(hop.receiver.device for hop in hops)]
 
     assert devices(("gpu-001", 2), ("gpu-002", 2)) == ["gpu-001", "leaf-01", "gpu-002"]
