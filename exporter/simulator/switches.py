@@ -127,6 +127,7 @@ def fill_agent(agent: SnmpAgent, switch: Switch) -> None:
     neighbours = switch.neighbours()
     for index, port in indexed.items():
         rows |= lldp_rows.port(port.name, port.alias, index, neighbours.get(port.name))
+    agent.clear()
     agent.set_many(rows)
     update_agent(agent, switch)
 
@@ -148,6 +149,8 @@ def update_agent(agent: SnmpAgent, switch: Switch) -> None:
 def fill_onyx(onyx: OnyxSwitch, switch: Switch) -> None:
     """Set the ports of an Onyx switch and their neighbours."""
     update_onyx(onyx, switch)
+    for interface in onyx.ports.values():
+        interface.neighbours = []
     for name, one in switch.neighbours().items():
         port = one.port if isinstance(one.port, str) else one.port.hex(":")
         onyx.ports[name].neighbours = [OnyxNeighbour(one.chassis.hex(":"), port, one.name)]
