@@ -69,10 +69,15 @@ async def test_a_host_exports_its_own_counters_and_ranks(tmp_path):
         assert ranks
 
 
+def secret_of(target):
+    """Return the community or password that the configuration of a target leads to."""
+    path = target["snmp"]["community_file"] if "snmp" in target else target["onyx"]["password_file"]
+    return Path(path).read_text().strip()
+
+
 async def test_the_poller_has_all_switches_by_two_protocols_as_targets(tmp_path):
     async with FabricCluster(tmp_path) as cluster:
         targets = json.loads(cluster.poller_config.read_text())["switches"]["targets"]
         kinds = {target["name"]: "onyx" if "onyx" in target else "snmp" for target in targets}
         assert kinds == dict.fromkeys(cluster.model.booted, "snmp") | {"leaf-02": "onyx", "leaf-04": "onyx"}
-        assert all(Path(target["snmp"]["community_file"]).is_file() for target in targets if "snmp" in target)
-        assert all(Path(target["onyx"]["password_file"]).is_file() for target in targets if "onyx" in target)
+        assert all(map(secret_of, targets))
