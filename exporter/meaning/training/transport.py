@@ -36,8 +36,8 @@ MIN_BYTES = 1 << 30
 RDMA_SHARE = 0.1
 """Share of the bytes below which they were not moved by RDMA."""
 
-PORT_SHARE = 0.1
-"""Share of an equal part of the bytes from which a port is used by the job."""
+LEAST_SHARE = 0.1
+"""Share of an equal part of the bytes from which a rank communicates with other nodes, and a port is used."""
 
 MAX_COMMUNICATORS = 4096
 """Communicators of all jobs of a host."""
@@ -55,7 +55,10 @@ SCHEMA = vocabulary.schema(
             " them at least, whatever the algorithm, over the last minute. Absent below 1 GiB per minute, and where the"
             " nodes of communicators are unknown."
         ),
-        "network_ranks": gauge("Ranks of the job on this host with collectives between nodes in the last minute."),
+        "network_ranks": gauge(
+            "Ranks of the job on this host with at least a tenth of an equal share of what its collectives have to move to"
+            " and from other nodes in the last minute."
+        ),
         "rdma_ratio": gauge(
             "Bytes that all RDMA ports of this host received and transmitted (IBTA PortCountersExtended PortRcvData,"
             " PortXmitData; without IPoIB), over those that the job's collectives have to move at least. Above 1 is"
@@ -84,20 +87,20 @@ class Moved(NamedTuple):
 
 @dataclass(slots=True)
 class JobTraffic:
-    """Collectives of a job between nodes: their bytes by the time of the report, and the last report of each rank."""
+    """Collectives of a job between nodes: their bytes by rank, by the time of the report."""
 
-    moved: deque[Moved] = field(default_factory=deque)
-    ranks: dict[str, float] = field(default_factory=dict)
+    moved: dict[str, deque[Moved]] = field(default_factory=dict)
 
-    def between(self, begin: float, end: float) -> float:
-        """Return the bytes that were reported after one time, and not after another."""
-        return sum(one.size for one in self.moved if begin < one.time <= end)
+    def between(self, begin: float, end: float) -> list[float]:
+        """Return for each rank the bytes that were reported after one time, and not after another."""
+        return [sum(one.size for one in of_rank if begin < one.time <= end) for of_rank in self.moved.values()]
 
     def expire(self, before: float) -> None:
         """Drop what was reported before a time."""
-        while self.moved and self.moved[0].time < before:
-            self.moved.popleft()
-        self.ranks = {rank: at for rank, at in self.ranks.items() if at >= before}
+        for of_rank in self.moved.values():
+            while of_rank and of_rank[0].time < before:
+                of_rank.popleft()
+        self.moved = {rank: of_rank for rank, of_rank in self.moved.items() if of_rank}
 
 
 @dataclass(slots=True)
@@ -176,7 +179,6 @@ def _add(state: TransportState, table: Table) -> None:
         place = (one.job, one.communicator)
         if place in state.members or len(state.members) < MAX_COMMUNICATORS:
             state.members.setdefault(place, {})[one.rank] = table.time
-    sizes: dict[str, float] = {}
     for one in streams:
         # The ranks of one node may be on several hosts (multi-node NVLink), or not all of them report: both reduce what
         # is expected of this host.
@@ -188,10 +190,8 @@ def _add(state: TransportState, table: Table) -> None:
             if len(values) < 4 or values[3] != 0
         )
         if size > 0:
-            sizes[one.job] = sizes.get(one.job, 0.0) + size / local
-            state.jobs.setdefault(one.job, JobTraffic()).ranks[one.rank] = table.time
-    for job, size in sizes.items():
-        state.jobs[job].moved.append(Moved(table.time, size))
+            traffic = state.jobs.setdefault(one.job, JobTraffic())
+            traffic.moved.setdefault(one.rank, deque()).append(Moved(table.time, size / local))
 
 
 def _expire(state: TransportState, before: float) -> None:
@@ -211,12 +211,13 @@ def _judged(state: TransportState, host: str, now: float) -> Table:
     begin = max(begin, end - WINDOW_SECONDS)  # what was reported before the ports were counted is not compared
     counted = state.ports.since(begin - LEAD_SECONDS)
     for job, traffic in state.jobs.items():
-        recent = traffic.between(now - WINDOW_SECONDS, now)
+        by_rank = traffic.between(now - WINDOW_SECONDS, now)
+        recent = sum(by_rank)
         if recent < MIN_BYTES:
             continue
-        ranks = sum(at > now - WINDOW_SECONDS for at in traffic.ranks.values())
+        ranks = sum(size >= LEAST_SHARE * recent / len(by_rank) for size in by_rank)
         values = {"network_bytes_per_second": recent / WINDOW_SECONDS, "network_ranks": ranks}
-        compared = traffic.between(begin, end)
+        compared = sum(traffic.between(begin, end))
         if counted is not None and compared >= MIN_BYTES:
             values |= _compared(counted, compared, ranks, alone=len(state.jobs) == 1)
         built.row((job, host), values)
@@ -229,5 +230,5 @@ def _compared(counted: Counted, size: float, ranks: int, *, alone: bool) -> dict
     if ratio < RDMA_SHARE or not alone:
         return {"rdma_ratio": ratio}
     share = size / max(1, min(counted.up, ranks))
-    used = sum(moved >= PORT_SHARE * share for moved in counted.ports.values())
+    used = sum(moved >= LEAST_SHARE * share for moved in counted.ports.values())
     return {"rdma_ratio": ratio, "rdma_ports_used": used}

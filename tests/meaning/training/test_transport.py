@@ -21,9 +21,9 @@ TREE = 2 * 1
 INFO = RDMA.metrics["info"].extra
 
 
-def timings(now, size, *, kind="AllReduce", ranks=8, nodes="2", n_ranks=16, timed=1, job="llm", first=0):
+def timings(now, size, *, kind="AllReduce", comm="0x1", ranks=8, nodes="2", n_ranks=16, timed=1, job="llm", first=0):
     """Return one operation of each local rank; a communicator of all of them."""
-    keys = [(job, "0x1", kind, str(rank)) for rank in range(ranks)] if size is not None else []
+    keys = [(job, comm, kind, str(rank)) for rank in range(ranks)] if size is not None else []
     about = (str(n_ranks), nodes, "gpu-1", "", "", "", "", "", "")
     samples = Samples(((first, size, 1000, timed),))
     columns = {
@@ -170,6 +170,15 @@ def test_a_port_of_storage_does_not_hide_that_the_others_are_used():
         node.counts[7] += 50 * GIB  # a checkpoint, ten times as fast as the job's collectives
         node.run(1, GIB, RING * GIB)
     assert set(node.all_of("rdma_ports_used")) == {8}
+
+
+def test_ranks_that_hardly_communicate_need_no_port():
+    node = Node()
+    node.run(40, None)
+    for _ in range(90):  # rank 0 alone is in a communicator of much traffic
+        node.run(1, GIB, TREE * GIB, comm="0x2", ranks=1, n_ranks=2, used=[0])
+        node.step(timings(node.now, GIB // 100))
+    assert (node.last["network_ranks", "llm"], node.last["rdma_ports_used", "llm"]) == (1, 1)
 
 
 @pytest.mark.parametrize(
