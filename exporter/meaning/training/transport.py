@@ -183,11 +183,11 @@ def _add(state: TransportState, table: Table) -> None:
         # The ranks of one node may be on several hosts (multi-node NVLink), or not all of them report: both reduce what
         # is expected of this host.
         local = max(len(state.members.get((one.job, one.communicator), ())), ceil(one.n_ranks / one.nodes))
-        # Those of the CPU (gloo) use TCP by design.
+        # Only those that were timed on the GPU: those of the CPU (gloo) use TCP by design.
         size = sum(
             least_network_bytes(one.kind, values[1], one.n_ranks, local)
             for values in one.samples.taken
-            if len(values) < 4 or values[3] != 0
+            if len(values) > 3 and values[3] == 1
         )
         if size > 0:
             traffic = state.jobs.setdefault(one.job, JobTraffic())
