@@ -56,8 +56,8 @@ SCHEMA = vocabulary.schema(
             " nodes of communicators are unknown."
         ),
         "network_ranks": gauge(
-            "Ranks of the job on this host with at least a tenth of an equal share of what its collectives have to move to"
-            " and from other nodes in the last minute."
+            "Ranks of the job on this host with at least a tenth of an equal share of what its collectives have to move"
+            " between nodes in the last minute."
         ),
         "rdma_ratio": gauge(
             "Bytes that all RDMA ports of this host received and transmitted (IBTA PortCountersExtended PortRcvData,"
@@ -90,6 +90,12 @@ class JobTraffic:
     """Collectives of a job between nodes: their bytes by rank, by the time of the report."""
 
     moved: dict[str, deque[Moved]] = field(default_factory=dict)
+
+    def add(self, rank: str, now: float, size: float) -> None:
+        """Add bytes that a rank reported now."""
+        of_rank = self.moved.setdefault(rank, deque())
+        before = of_rank.pop().size if of_rank and of_rank[-1].time == now else 0.0
+        of_rank.append(Moved(now, before + size))
 
     def between(self, begin: float, end: float) -> list[float]:
         """Return for each rank the bytes that were reported after one time, and not after another."""
@@ -190,8 +196,7 @@ def _add(state: TransportState, table: Table) -> None:
             if len(values) > 3 and values[3] == 1
         )
         if size > 0:
-            traffic = state.jobs.setdefault(one.job, JobTraffic())
-            traffic.moved.setdefault(one.rank, deque()).append(Moved(table.time, size / local))
+            state.jobs.setdefault(one.job, JobTraffic()).add(one.rank, table.time, size / local)
 
 
 def _expire(state: TransportState, before: float) -> None:
