@@ -42,6 +42,12 @@ LEAST_SHARE = 0.1
 MAX_COMMUNICATORS = 4096
 """Communicators of all jobs of a host."""
 
+MAX_RANKS = 1024
+"""Ranks of a job on one host: of eight runs of a job with 128 processes."""
+
+KEPT_SECONDS = WINDOW_SECONDS + LEAD_SECONDS + SETTLE_SECONDS
+"""Seconds for which counts of ports are kept, and half of those for which collectives are."""
+
 _LABELS = ("train_job", "host")
 _TIMINGS = ("coll_perf", "ops")
 _PORTS = ("port_rcv_data", "port_xmit_data")
@@ -92,7 +98,9 @@ class JobTraffic:
     moved: dict[str, deque[Moved]] = field(default_factory=dict)
 
     def add(self, rank: str, now: float, size: float) -> None:
-        """Add bytes that a rank reported now."""
+        """Add bytes that a rank reported now; beyond MAX_RANKS, new ones are ignored."""
+        if rank not in self.moved and len(self.moved) >= MAX_RANKS:
+            return
         of_rank = self.moved.setdefault(rank, deque())
         before = of_rank.pop().size if of_rank and of_rank[-1].time == now else 0.0
         of_rank.append(Moved(now, before + size))
@@ -149,10 +157,9 @@ def step(
     if not _has_timings(table.schema):
         return state, (table,)
     state = TransportState() if state is None else state
-    kept = WINDOW_SECONDS + LEAD_SECONDS + SETTLE_SECONDS
-    state.ports.add(read(tables()), kept)
+    state.ports.add(read(tables()), KEPT_SECONDS)
     _add(state, table)
-    _expire(state, table.time - 2 * kept)
+    _expire(state, table.time - 2 * KEPT_SECONDS)
     found = _judged(state, host, table.time)
     return state, (table, found) if len(found.rows) else (table,)
 
