@@ -113,6 +113,7 @@ LIMITED = {
         "kinds, and powers of two of sizes, in the stored ticks",
     ),
     "meaning.training.runs.Claims._hosts": ("MAX_RANKS", "VALID_SECONDS"),
+    "meaning.training.transport.JobTraffic.moved": ("MAX_RANKS", "KEPT_SECONDS"),
     "meaning.training.step_budget.StepMeter.samples": ("ranks of one job", PRESENT),
     "mqtt.dedup.Deduplicator._jobs": ("MAX_JOBS", "IDLE_SECONDS"),
     "mqtt.fair_queue.FairQueue._credits": ("MAX_CREDITS", "the least recently used goes first"),

@@ -23,10 +23,13 @@ ALERTS = {
     "FabricCongestionDiscards",
     "FabricCounterSaturated",
     "FabricFecUncorrectable",
+    "FabricJobAdaptersUnused",
+    "FabricJobGpudirectOff",
     "FabricJobHang",
     "FabricJobImbalanced",
     "FabricJobMfuLow",
     "FabricJobNetworkBound",
+    "FabricJobOnTcp",
     "FabricJobPortFaulty",
     "FabricJobUtilizationLow",
     "FabricJobUtilizationVeryLow",
@@ -78,7 +81,7 @@ def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "switches", "traffic"}
+SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "switches", "traffic", "transport"}
 """Proofs that promtool evaluates for more than some seconds: over hours of series."""
 
 every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: "-".join(filter(None, identity(rule))))
