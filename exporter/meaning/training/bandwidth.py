@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from exporter.core.collectives import bus_factor
 from exporter.meaning.training.alignment import SILENT_SECONDS, nodes_of
@@ -22,6 +23,15 @@ MIN_HISTORY_TICKS = 10
 
 MAX_SHAPES = 1024
 """Kinds, sizes and shapes of communicators of one job whose highest bandwidth is kept."""
+
+
+class Shape(NamedTuple):
+    """Shape of collectives: their kind, size in bytes (a power of two), ranks and nodes."""
+
+    kind: str
+    size: int
+    ranks: int
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +62,14 @@ def bus_bandwidth(kind: str, ranks: int, bytes_per_microsecond: float) -> float 
 
 
 def bandwidth_shares(
-    job: Job, history: dict[tuple[str, int, int, int], BestBandwidth], baseline: Baseline, now: float
+    job: Job, history: dict[Shape, BestBandwidth], baseline: Baseline, now: float
 ) -> dict[str, float]:
     """Return the share of the expected bandwidth that each communicator of a job reaches, with its slowest operations.
 
     A slow port slows all ranks of its ring equally, and other communicators of the job not at all.
     """
-    speeds: dict[tuple[str, int, int, int], dict[str, float]] = {}
-    for name, communicator in job.communicators.items():
-        nodes = nodes_of(job, communicator)
-        if nodes > 1:  # others are limited by the links within a node
-            for (kind, size), found in _recent_speeds(communicator, now).items():
-                speed = bus_bandwidth(kind, communicator.ranks, found)
-                if speed is not None:
-                    shape = (kind, size, communicator.ranks, nodes)
-                    speeds.setdefault(shape, {})[name] = speed
     shares: dict[str, float] = {}
-    for key, by_name in speeds.items():
+    for key, by_name in speeds_between_nodes(job, now).items():
         if key not in history and len(history) >= MAX_SHAPES:
             del history[min(history, key=lambda shape: history[shape].ticks)]
         best = history.setdefault(key, BestBandwidth())
@@ -81,6 +82,19 @@ def bandwidth_shares(
             for name, speed in by_name.items():
                 shares[name] = min(shares.get(name, math.inf), speed / expected)
     return shares
+
+
+def speeds_between_nodes(job: Job, now: float) -> dict[Shape, dict[str, float]]:
+    """Return the recent bus bandwidth of collectives between nodes, in bytes per second, by shape and communicator."""
+    speeds: dict[Shape, dict[str, float]] = {}
+    for name, communicator in job.communicators.items():
+        nodes = nodes_of(job, communicator)
+        if nodes > 1:  # others are limited by the links within a node
+            for (kind, size), found in _recent_speeds(communicator, now).items():
+                speed = bus_bandwidth(kind, communicator.ranks, found)
+                if speed is not None:
+                    speeds.setdefault(Shape(kind, size, communicator.ranks, nodes), {})[name] = speed
+    return speeds
 
 
 def _recent_speeds(communicator: Communicator, now: float) -> dict[tuple[str, int], float]:

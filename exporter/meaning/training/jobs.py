@@ -21,8 +21,9 @@ from exporter.core.table import (
     Samples,
     Schema,
     Table,
+    Value,
 )
-from exporter.meaning.training import step_budget
+from exporter.meaning.training import job_kinds, past, step_budget
 from exporter.meaning.training.alignment import FORGET_SECONDS, Collectives
 from exporter.meaning.training.bandwidth import (
     MIN_BYTES,
@@ -54,12 +55,16 @@ MAX_HOST_RANKS = 1024
 
 
 class Outputs(NamedTuple):
-    """Schemas of the resulting tables: by rank, by job, by job and verdict, by job and kind, and by planned job."""
+    """Schemas of the resulting tables.
+
+    By rank, by job, by job and verdict, by job and kind, by job and measure, and by planned job.
+    """
 
     ranks: Schema
     jobs: Schema
     verdicts: Schema
     kinds: Schema
+    pasts: Schema
     budgets: Schema
 
 
@@ -99,6 +104,7 @@ class TrainingState:
         memories: What verdicts are formed from, by job.
         ranks: Sums by job and rank.
         ranks_by_host: Number of these by host.
+        pasts: Past of each job.
         meters: Steps of jobs with a plan.
         keepers: Rows of the resulting tables, by the endings of their metrics.
     """
@@ -107,6 +113,7 @@ class TrainingState:
     memories: dict[str, JobMemory] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankSums] = field(default_factory=dict)
     ranks_by_host: Shares[str] = field(default_factory=Shares)
+    pasts: dict[str, past.Past] = field(default_factory=dict)
     meters: dict[str, step_budget.StepMeter] = field(default_factory=dict)
     keepers: dict[tuple[str, ...], RowKeeper] = field(default_factory=dict)
 
@@ -131,6 +138,7 @@ def _declare(schema: Schema) -> Outputs:
         declared(("train_job",), JOBS),
         declared(("train_job", "verdict"), VERDICTS),
         declared(("train_job", "collective"), KINDS),
+        declared(("train_job", "measure"), past.PASTS),
         vocabulary.schema(
             prefix,
             ("train_job",),
@@ -163,6 +171,7 @@ def step(
     jobs = state.collectives.jobs
     state.memories = {name: state.memories.get(name) or JobMemory() for name in jobs}
     judgements = {name: judge(job, state.memories[name], now, known.baseline) for name, job in jobs.items()}
+    _observe_pasts(state, now)
     found = [*_tables(state, judgements, made, table), _budgets(known, state, made, table)]
     return state, [one for one in found if len(one.rows)]
 
@@ -213,6 +222,15 @@ def _add_sums(state: TrainingState, now: float) -> None:
         state.ranks_by_host.remove(state.ranks.pop(key).host)
 
 
+def _observe_pasts(state: TrainingState, now: float) -> None:
+    """Compare jobs with their own past; several jobs of one name have none."""
+    jobs = state.collectives.jobs
+    state.pasts = {name: state.pasts.get(name) or past.Past() for name in jobs}
+    for name, job in jobs.items():
+        if job.claims.runs(now) <= 1:
+            past.observe(state.pasts[name], job, state.memories[name].laps.steps, now)
+
+
 def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Outputs, table: Table) -> list[Table]:
     jobs = state.collectives.jobs
     now = table.time
@@ -225,6 +243,7 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
     known = {name for name, judgement in judgements.items() if judgement.verdict is not Verdict.UNKNOWN}
     ranks = state.ranks
     bandwidths = _bandwidths(jobs)
+    regressions = {(name, measure): one for name, of in state.pasts.items() for measure, one in of.regressions.items()}
     return [
         _table(
             state,
@@ -253,12 +272,13 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
             table,
         ),
         _table(state, made.kinds, bandwidths, {"bus_bandwidth_bytes_per_second": list(bandwidths.values())}, table),
+        _table(state, made.pasts, regressions, {"regression_ratio": list(regressions.values())}, table),
     ]
 
 
 def _job_columns(
     state: TrainingState, judgements: Mapping[str, Judgement], now: float
-) -> dict[str, Sequence[float | None]]:
+) -> dict[str, Sequence[Value | None]]:
     """Return the values of jobs by metric."""
     jobs = state.collectives.jobs
     return {
@@ -272,6 +292,8 @@ def _job_columns(
         "verdict_seconds": [now - state.memories[name].since for name in jobs],
         "waited_ratio": [judgements[name].loss for name in jobs],
         "network_ratio": [judgements[name].bandwidth for name in jobs],
+        "step_interval_seconds": [state.pasts[name].step for name in jobs],
+        "job_info": [job_kinds.kind_of(name, job) for name, job in jobs.items()],
     }
 
 
@@ -315,7 +337,7 @@ def _table(
     state: TrainingState,
     schema: Schema,
     keys: Iterable[LabelValues],
-    values: Mapping[str, Sequence[float | None]],
+    values: Mapping[str, Sequence[Value | None]],
     table: Table,
 ) -> Table:
     columns = {ending: Column(schema.metrics[ending], cells) for ending, cells in values.items()}
