@@ -9,8 +9,11 @@ import pytest
 from exporter.core.table import RowKeeper, TableBuilder
 from exporter.daemon.judge import CAUSES, Judge
 from exporter.meaning.training import jobs
+from exporter.mqtt.job_levels import JobLevels
 from exporter.mqtt.states import Presence, make_state
+from exporter.mqtt.topics import level_topic
 from exporter.sources.nccl.streams import StreamTableBuilder
+from tests.helpers.steady_job import Job, Work
 
 MIB = 1 << 20
 
@@ -28,6 +31,7 @@ def table(now, times, first, *, count=10, size=8 * MIB):
 class RetainedState:
     def __init__(self, **ports):
         self.ports = ports
+        self.levels = JobLevels()
 
     def states(self):
         return {
@@ -97,6 +101,7 @@ class GivenStates(RetainedState):
     """Retained states by host, port and kind."""
 
     def __init__(self, *states):
+        super().__init__()
         self.given = {one: make_state(one[2], time() - 10, 1, 1.0) for one in states}
 
     def states(self):
@@ -196,3 +201,45 @@ def test_a_job_without_problems_has_no_cause_and_is_not_logged(caplog, times):
 def test_other_tables_pass():
     other = TableBuilder(CAUSES).table(RowKeeper(CAUSES.labels), 1.0)
     assert Judge(jobs.JobKnowledge, lambda: None, list).step(None, other) == (None, (other,))
+
+
+async def published(levels):
+    """Return the payload that a collector publishes for a job."""
+    sent = []
+
+    async def publish(topic, payload, expiry):
+        sent.append(payload)
+        return True
+
+    await levels.publish_due(publish)
+    return sent[-1] if sent else None
+
+
+def collector(levels):
+    """Return a collector that has just started."""
+    retained = RetainedState()
+    retained.levels = levels
+    return Job(step=Judge(jobs.JobKnowledge, lambda: retained, list).step)
+
+
+async def test_a_job_is_compared_with_its_best_after_a_restart_of_the_collector():
+    before = JobLevels()
+    collector(before).works(Work(), 11)
+    message = await published(before)
+
+    after = JobLevels()
+    job = collector(after)
+    job.works(Work(step=0.605), 2)
+    assert job.regression == {}
+    after.receive(level_topic("llm"), message)
+    job.works(Work(step=0.605), 2)
+    assert job.regression == pytest.approx({"step_time": 1.21, "bus_bandwidth": 1.0}, rel=0.05)
+    assert await published(after) == message, "it keeps the better level"
+
+    after.receive(level_topic("llm"), b"")
+    job.works(Work(step=0.605), 2)
+    assert job.regression == {}, "an empty message makes it forget"
+    assert await published(after) is None
+    job.works(Work(step=0.605), 10)
+    assert job.regression["step_time"] == pytest.approx(1.0, rel=0.05)
+    assert await published(after) not in {message, None}

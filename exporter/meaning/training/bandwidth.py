@@ -61,9 +61,7 @@ def bus_bandwidth(kind: str, ranks: int, bytes_per_microsecond: float) -> float 
     return None if factor is None else bytes_per_microsecond * 1e6 * factor
 
 
-def bandwidth_shares(
-    job: Job, history: dict[Shape, BestBandwidth], baseline: Baseline, now: float
-) -> dict[str, float]:
+def bandwidth_shares(job: Job, history: dict[Shape, BestBandwidth], baseline: Baseline, now: float) -> dict[str, float]:
     """Return the share of the expected bandwidth that each communicator of a job reaches, with its slowest operations.
 
     A slow port slows all ranks of its ring equally, and other communicators of the job not at all.
