@@ -11,7 +11,7 @@ import yaml
 from exporter.daemon.sources import metrics
 from tests.helpers import promtool
 from tests.helpers.paths import ROOT
-from tests.helpers.promql import exported, faults, selectors
+from tests.helpers.promql import exported, faults, recorded, selectors
 
 RULES = ROOT / "alerts" / "fabric.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
@@ -27,6 +27,8 @@ ALERTS = {
     "FabricJobImbalanced",
     "FabricJobMfuLow",
     "FabricJobNetworkBound",
+    "FabricJobSlower",
+    "FabricJobSlowerThanLastWeek",
     "FabricJobUtilizationLow",
     "FabricJobUtilizationVeryLow",
     "FabricLinkDegraded",
@@ -58,8 +60,16 @@ ALERTS = {
 }
 
 
-def rules() -> list[dict[str, Any]]:
+def every_kind_of_rule() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for rule in every_kind_of_rule() if "alert" in rule]
+
+
+def known() -> dict[str, set[str]]:
+    return exported() | recorded(every_kind_of_rule())
 
 
 def identity(rule: Mapping[str, Any]) -> tuple[str, ...]:
@@ -70,7 +80,7 @@ def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "switches", "traffic"}
+SLOW = {"collectives", "flaps", "infiniband", "jobs", "links", "losses", "switches", "traffic"}
 """Proofs that promtool evaluates for more than some seconds: over hours of series."""
 
 every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: "-".join(filter(None, identity(rule))))
@@ -119,9 +129,9 @@ def test_imbalance_never_pages():
     assert {rule["labels"]["severity"] for rule in rules() if rule["alert"] in imbalances} == {"warning"}
 
 
-@every_rule
+@pytest.mark.parametrize("rule", every_kind_of_rule(), ids=lambda rule: rule.get("alert") or rule["record"])
 def test_what_a_rule_asks_for_exists(rule):
-    assert faults(promql.parse(rule["expr"]), exported()) == []
+    assert faults(promql.parse(rule["expr"]), known()) == []
 
 
 @every_rule

@@ -122,12 +122,14 @@ class Past:
         sampled: Time of the last sample.
         regressions: Regression by measure, as of the last sample.
         step: Seconds of a step, likewise; None while they are unknown, or the job pauses.
+        paused: Time at which the job paused last.
     """
 
     levels: dict[LevelKey, Level] = field(default_factory=dict)
     sampled: float = float("-inf")
     regressions: Mapping[str, float] = field(default_factory=dict)
     step: float | None = None
+    paused: float = float("-inf")
 
     def level(self, key: LevelKey) -> Level:
         """Return the level of a key, or of another one for the same work; a new one if there is none."""
@@ -146,7 +148,9 @@ def observe(past: Past, job: Job, steps: Steps, now: float) -> None:
     if now - past.sampled < SAMPLE_SECONDS:
         return
     past.sampled = now
-    past.step = None if steps.seconds is None or _is_pausing(job, steps.seconds, now) else steps.seconds
+    if steps.seconds is not None and _is_pausing(job, steps.seconds, now):
+        past.paused = now
+    past.step = steps.seconds if steps.snapshots and steps.snapshots[0][0] >= past.paused else None
     found = {"step_time": _step_regression(past, job, steps, now), "bus_bandwidth": _bus_regression(past, job, now)}
     past.regressions = {measure: one for measure, one in found.items() if one is not None}
 
