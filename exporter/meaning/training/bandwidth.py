@@ -1,7 +1,7 @@
 """Bus bandwidth of a job's collectives between nodes, compared with the bandwidth that the network should have."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,11 +40,11 @@ class Baseline:
 
     Attributes:
         measured: By kind and size, from nccl-tests.
-        theory: From the speed of the links, if known.
+        allowed: Returns what the links allow, by communicator and shape; None if they are unknown.
     """
 
     measured: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    theory: float | None = None
+    allowed: Callable[[str, Shape], float | None] = lambda _name, _shape: None
 
 
 @dataclass(slots=True)
@@ -73,11 +73,10 @@ def bandwidth_shares(job: Job, history: dict[Shape, BestBandwidth], baseline: Ba
         best = history.setdefault(key, BestBandwidth())
         best.ticks += 1
         best.value = max(best.value, sorted(by_name.values())[len(by_name) // 2])
-        expected = baseline.measured.get(key[:2]) or baseline.theory
-        if expected is None and best.ticks >= MIN_HISTORY_TICKS:
-            expected = best.value
-        if expected:
-            for name, speed in by_name.items():
+        measured, own = baseline.measured.get(key[:2]), best.value if best.ticks >= MIN_HISTORY_TICKS else 0.0
+        for name, speed in by_name.items():
+            expected = measured or max(baseline.allowed(name, key) or 0.0, own)
+            if expected:
                 shares[name] = min(shares.get(name, math.inf), speed / expected)
     return shares
 

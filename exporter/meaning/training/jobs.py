@@ -6,7 +6,7 @@ of a job.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,8 +28,10 @@ from exporter.meaning.training.alignment import FORGET_SECONDS, Collectives
 from exporter.meaning.training.bandwidth import (
     MIN_BYTES,
     Baseline,
+    Shape,
     bus_bandwidth,
 )
+from exporter.meaning.training.link_limits import LinkLimits, Links, expected
 from exporter.meaning.training.metrics import JOBS, KINDS, RANKS, VERDICTS
 from exporter.meaning.training.records import Job, Stream, Timing, TimingValues, Waits
 from exporter.meaning.training.verdicts import (
@@ -73,11 +75,13 @@ class JobKnowledge:
     """Configured knowledge about jobs.
 
     Attributes:
-        baseline: Expected bandwidth of the network.
+        baseline: Bandwidth of the network as it was measured.
+        links: Links of hosts.
         plans: Plans by patterns of job names; the first that matches applies.
     """
 
     baseline: Baseline = field(default_factory=Baseline)
+    links: Links = field(default_factory=Links)
     plans: Sequence[tuple[str, step_budget.Plan]] = ()
 
     def plan(self, job: str) -> step_budget.Plan | None:
@@ -104,6 +108,7 @@ class TrainingState:
         memories: What verdicts are formed from, by job.
         ranks: Sums by job and rank.
         ranks_by_host: Number of these by host.
+        limits: What the links of each job allow.
         pasts: Past of each job.
         meters: Steps of jobs with a plan.
         keepers: Rows of the resulting tables, by the endings of their metrics.
@@ -113,6 +118,7 @@ class TrainingState:
     memories: dict[str, JobMemory] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankSums] = field(default_factory=dict)
     ranks_by_host: Shares[str] = field(default_factory=Shares)
+    limits: dict[str, LinkLimits] = field(default_factory=dict)
     pasts: dict[str, past.Past] = field(default_factory=dict)
     meters: dict[str, step_budget.StepMeter] = field(default_factory=dict)
     keepers: dict[tuple[str, ...], RowKeeper] = field(default_factory=dict)
@@ -170,10 +176,26 @@ def step(
     _add_sums(state, now)
     jobs = state.collectives.jobs
     state.memories = {name: state.memories.get(name) or JobMemory() for name in jobs}
-    judgements = {name: judge(job, state.memories[name], now, known.baseline) for name, job in jobs.items()}
+    state.limits = {name: state.limits.get(name) or LinkLimits() for name in jobs}
+    judgements = {
+        name: judge(job, state.memories[name], now, _expected(known, name, job, state.limits[name], now))
+        for name, job in jobs.items()
+    }
     _observe_pasts(state, now)
     found = [*_tables(state, judgements, made, table), _budgets(known, state, made, table)]
     return state, [one for one in found if len(one.rows)]
+
+
+def _expected(known: JobKnowledge, name: str, job: Job, limits: LinkLimits, now: float) -> Baseline:
+    """Return the expected bandwidth of a job: what was measured, else what its links allow."""
+    plan = known.plan(name)
+    limits.find(job, known.links, None if plan is None else plan.bandwidth, now)
+
+    def allowed(communicator: str, shape: Shape) -> float | None:
+        limit = limits.limits.get(communicator)
+        return None if limit is None else expected(shape, limit, known.links.share)
+
+    return replace(known.baseline, allowed=allowed)
 
 
 def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[TimingValues], tuple[int, int] | None]]:
