@@ -5,6 +5,8 @@ import pytest
 from exporter.meaning.training import past
 from tests.helpers.steady_job import MIB, Job, Work
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 
 @pytest.fixture(scope="module")
 def settled():
