@@ -12,7 +12,7 @@ import yaml
 from exporter.daemon.sources import metrics
 from tests.helpers import promtool
 from tests.helpers.paths import ROOT
-from tests.helpers.promql import exported, faults, selectors
+from tests.helpers.promql import exported, faults, recorded, selectors
 
 RULES = ROOT / "alerts" / "fabric.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
@@ -31,6 +31,8 @@ ALERTS = {
     "FabricJobNetworkBound",
     "FabricJobOnTcp",
     "FabricJobPortFaulty",
+    "FabricJobSlower",
+    "FabricJobSlowerThanLastWeek",
     "FabricJobUtilizationLow",
     "FabricJobUtilizationVeryLow",
     "FabricLinkDegraded",
@@ -63,8 +65,18 @@ ALERTS = {
 
 
 @cache
-def rules() -> list[dict[str, Any]]:
+def every_kind_of_rule() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+@cache
+def rules() -> list[dict[str, Any]]:
+    return [rule for rule in every_kind_of_rule() if "alert" in rule]
+
+
+@cache
+def known() -> dict[str, set[str]]:
+    return exported() | recorded(every_kind_of_rule())
 
 
 def identity(rule: Mapping[str, Any]) -> tuple[str, ...]:
@@ -81,7 +93,7 @@ def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "switches", "traffic", "transport"}
+SLOW = {"collectives", "flaps", "infiniband", "jobs", "links", "losses", "switches", "traffic", "transport"}
 """Proofs that promtool evaluates for more than some seconds: over hours of series."""
 
 every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: "-".join(filter(None, identity(rule))))
@@ -157,9 +169,9 @@ def test_imbalance_never_pages():
     assert {rule["labels"]["severity"] for rule in rules() if rule["alert"] in imbalances} == {"warning"}
 
 
-@every_rule
+@pytest.mark.parametrize("rule", every_kind_of_rule(), ids=lambda rule: rule.get("alert") or rule["record"])
 def test_what_a_rule_asks_for_exists(rule):
-    assert faults(promql.parse(rule["expr"]), exported()) == []
+    assert faults(promql.parse(rule["expr"]), known()) == []
 
 
 @every_rule
@@ -182,10 +194,14 @@ def test_report_56_no_rule_looks_at_one_priority_alone():
     assert {"fabric_nic_receive_pfc_paused_seconds_total", "fabric_nic_transmit_pfc_paused_seconds_total"} <= asked
 
 
+SERIES = r"\b(?:[a-z_]+:)?fabric_[a-z_]+\b(?::[a-z]+\b)?"
+"""Metrics, and series that rules record."""
+
+
 def test_what_the_annotations_name_exists():
-    named = set(re.findall(r"\bfabric_[a-z_]+\b", " ".join(str(rule["annotations"]) for rule in rules())))
+    named = set(re.findall(SERIES, " ".join(str(rule["annotations"]) for rule in rules())))
     assert named
-    assert named <= exported().keys()
+    assert named <= known().keys()
 
 
 def test_series_of_the_proofs_are_those_of_the_exporter():

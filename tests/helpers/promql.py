@@ -1,6 +1,7 @@
 """Looks into PromQL: do the metrics and labels that an expression names exist in the exporter."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import promql_parser as promql
 
@@ -13,6 +14,22 @@ def exported() -> dict[str, set[str]]:
     """Return every metric that the exporter can have with its labels, those of Prometheus included."""
     found = {metric.name: {*metric.labels, *metric.extra, *TARGET_LABELS} for metric in metrics()}
     return {**found, "up": set(TARGET_LABELS), "ALERTS": {"alertname", "alertstate", "severity", *TARGET_LABELS}}
+
+
+def recorded(rules: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return every series that rules record with its labels: those that their expressions keep, and their own."""
+    found: dict[str, set[str]] = {}
+    for rule in rules:
+        if "record" in rule:
+            expr = promql.parse(rule["expr"])
+            kept = {one for node in _nodes(expr) if isinstance(node, promql.AggregateExpr) for one in _by(node)}
+            named = {label for one in selectors(expr) for label in found.get(one.name, ())}
+            found.setdefault(rule["record"], set()).update(kept, named, rule.get("labels", ()))
+    return found
+
+
+def _by(node: promql.AggregateExpr) -> list[str]:
+    return [] if node.modifier is None else list(node.modifier.labels)
 
 
 def selectors(expr: promql.Expr) -> list[promql.VectorSelector]:
