@@ -11,7 +11,7 @@ import yaml
 from exporter.daemon.sources import metrics
 from tests.helpers import promtool
 from tests.helpers.paths import ROOT
-from tests.helpers.promql import exported, faults, selectors
+from tests.helpers.promql import exported, faults, labels_of, selectors
 
 RULES = ROOT / "alerts" / "fabric.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
@@ -38,6 +38,8 @@ ALERTS = {
     "FabricOpticsReceivePowerLow",
     "FabricOpticsTooHot",
     "FabricOversubscription",
+    "FabricPauseInTraffic",
+    "FabricPauseOutlier",
     "FabricPauseShare",
     "FabricPauseStorm",
     "FabricPciDegraded",
@@ -58,21 +60,45 @@ ALERTS = {
 }
 
 
-def rules() -> list[dict[str, Any]]:
+def written() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for rule in written() if "alert" in rule]
+
+
+def known() -> dict[str, set[str]]:
+    """Return all metrics of the exporter and all recorded series with the labels that they may have."""
+    found = exported()
+    for rule in written():
+        if "record" in rule:
+            expr = promql.parse(rule["expr"])
+            found[rule["record"]] = labels_of(expr, found)
+    return found
 
 
 def identity(rule: Mapping[str, Any]) -> tuple[str, ...]:
     return (rule["alert"], rule["labels"]["layer"], rule["labels"].get("direction", ""), rule["labels"].get("side", ""))
 
 
+def measured(expr: str) -> str:
+    """Return the first metric of an expression; for a recorded one, the first metric of the rule that records it."""
+    recorded = {rule["record"]: rule["expr"] for rule in written() if "record" in rule}
+    name = selectors(promql.parse(expr))[0].name
+    return measured(recorded[name]) if name in recorded else name
+
+
 def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "switches", "traffic"}
+SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "pauses", "switches", "traffic"}
 """Proofs that promtool evaluates for more than some seconds: over hours of series."""
 
+every_expression = pytest.mark.parametrize(
+    "rule", written(), ids=lambda rule: rule.get("record") or "-".join(filter(None, identity(rule)))
+)
 every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: "-".join(filter(None, identity(rule))))
 
 
@@ -119,12 +145,19 @@ def test_imbalance_never_pages():
     assert {rule["labels"]["severity"] for rule in rules() if rule["alert"] in imbalances} == {"warning"}
 
 
-@every_rule
+def test_recorded_series_are_named_by_their_level_and_operation_and_used_by_a_rule():
+    recorded = [rule["record"] for rule in written() if "record" in rule]
+    assert [name for name in recorded if not re.fullmatch(r"[a-z]+:fabric_[a-z_]+:[a-z0-9_]+", name)] == []
+    asked = {one.name for rule in written() for one in selectors(promql.parse(rule["expr"]))}
+    assert set(recorded) - asked == set()
+
+
+@every_expression
 def test_what_a_rule_asks_for_exists(rule):
-    assert faults(promql.parse(rule["expr"]), exported()) == []
+    assert faults(promql.parse(rule["expr"]), known()) == []
 
 
-@every_rule
+@every_expression
 def test_what_a_rule_asks_for_is_exported_without_being_kept(rule):
     """An alert on what only some configurations export would silently never fire, or lack its guard."""
     details = {metric.name for metric in metrics() if metric.detail}
@@ -147,9 +180,9 @@ def test_report_56_no_rule_looks_at_one_priority_alone():
 @pytest.mark.parametrize("text", ["annotations of rules", RUNBOOK.name])
 def test_what_the_texts_name_exists(text):
     words = RUNBOOK.read_text() if text == RUNBOOK.name else " ".join(str(rule["annotations"]) for rule in rules())
-    named = set(re.findall(r"\bfabric_[a-z_]+\b", words))
+    named = set(re.findall(r"\b(?:[a-z]+:)?fabric_[a-z_]+(?::[a-z0-9_]+)?\b", words))
     assert named
-    assert named <= exported().keys()
+    assert named <= known().keys()
 
 
 def test_series_of_the_proofs_are_those_of_the_exporter():
@@ -171,7 +204,7 @@ def test_series_of_the_proofs_are_those_of_the_exporter():
 def test_the_proofs_show_a_rule_fire_resolve_and_stay_silent(rule):
     """Fires with its labels, is gone later in the same case, and there is another case where it never fires."""
     wanted = {"side": "", **{name: value for name, value in rule["labels"].items() if "{{" not in value}}
-    main = selectors(promql.parse(rule["expr"]))[0].name
+    main = measured(rule["expr"])
     fired = resolved = silent = False
     for case in cases():
         asserted = [one for one in case.get("alert_rule_test", ()) if one["alertname"] == rule["alert"]]

@@ -45,8 +45,12 @@ def faults(expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
 
 
 def _missing(word: str, labels: set[str], expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
-    have = set().union(*(known.get(one.name or "", set()) for one in selectors(expr)), _written(expr))
-    return [f"{word} ({label}): not a label of {expr.prettify()}" for label in labels - have]
+    return [f"{word} ({label}): not a label of {expr.prettify()}" for label in labels - labels_of(expr, known)]
+
+
+def labels_of(expr: promql.Expr, known: Mapping[str, set[str]]) -> set[str]:
+    """Return the labels that the result of an expression may have, and maybe more."""
+    return set().union(*(known.get(one.name or "", set()) for one in selectors(expr)), _written(expr))
 
 
 def _written(expr: promql.Expr) -> set[str]:
