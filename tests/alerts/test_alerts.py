@@ -57,6 +57,7 @@ ALERTS = {
     "FabricSwitchRestarted",
     "FabricTimingsLost",
     "FabricUplinkImbalance",
+    "FabricUplinkOverloaded",
 }
 
 
@@ -93,7 +94,7 @@ def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "pauses", "switches", "traffic"}
+SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "pauses", "switches", "traffic", "uplinks"}
 """Proofs that promtool evaluates for more than some seconds: over hours of series."""
 
 every_expression = pytest.mark.parametrize(
