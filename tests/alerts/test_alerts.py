@@ -23,6 +23,7 @@ ALERTS = {
     "FabricCongestionDiscards",
     "FabricCounterSaturated",
     "FabricFecUncorrectable",
+    "FabricHostDrops",
     "FabricJobHang",
     "FabricJobImbalanced",
     "FabricJobMfuLow",
@@ -94,7 +95,7 @@ def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "pauses", "switches", "traffic", "uplinks"}
+SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "pauses", "port_errors", "switches", "traffic", "uplinks"}
 """Proofs that promtool evaluates for more than some seconds: over hours of series."""
 
 every_expression = pytest.mark.parametrize(
