@@ -34,6 +34,8 @@ ALERTS = {
     "FabricLinkDown",
     "FabricLinkErrors",
     "FabricLinkFlapping",
+    "FabricLinkMoved",
+    "FabricLinkNew",
     "FabricNodeGone",
     "FabricNodeSilent",
     "FabricOpticsReceivePowerLow",
@@ -47,6 +49,7 @@ ALERTS = {
     "FabricPeerUnanswered",
     "FabricPortsMissing",
     "FabricRailImbalance",
+    "FabricRailMiscabled",
     "FabricRetransmissions",
     "FabricSourceStale",
     "FabricStraggler",
@@ -95,7 +98,7 @@ def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "pauses", "port_errors", "switches", "traffic", "uplinks"}
+SLOW = {"cabling", "collectives", "flaps", "infiniband", "links", "losses", "pauses", "port_errors", "switches", "traffic", "uplinks"}
 """Proofs that promtool evaluates for more than some seconds: over hours of series."""
 
 every_expression = pytest.mark.parametrize(
