@@ -98,7 +98,19 @@ def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {"cabling", "collectives", "flaps", "infiniband", "links", "losses", "pauses", "port_errors", "switches", "traffic", "uplinks"}
+SLOW = {
+    "cabling",
+    "collectives",
+    "flaps",
+    "infiniband",
+    "links",
+    "losses",
+    "pauses",
+    "port_errors",
+    "switches",
+    "traffic",
+    "uplinks",
+}
 """Proofs that promtool evaluates for more than some seconds: over hours of series."""
 
 every_expression = pytest.mark.parametrize(
