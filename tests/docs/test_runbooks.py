@@ -16,9 +16,7 @@ from tests.helpers.promql import exported, faults, recorded
 from tests.helpers.stack import demo, own_folder, prometheus, until
 
 EVERY_RULE: list[dict[str, Any]] = [
-    rule
-    for group in yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
-    for rule in group["rules"]
+    rule for group in yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"] for rule in group["rules"]
 ]
 RULES = [rule for rule in EVERY_RULE if "alert" in rule]
 ALERTS = {rule["alert"] for rule in RULES}

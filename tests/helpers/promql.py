@@ -17,19 +17,16 @@ def exported() -> dict[str, set[str]]:
 
 
 def recorded(rules: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
-    """Return every series that rules record with its labels: those that their expressions keep, and their own."""
+    """Return every series that rules record with the labels that it may have; rules may use what later ones record."""
+    written = [(one["record"], promql.parse(one["expr"]), one.get("labels", {})) for one in rules if "record" in one]
     found: dict[str, set[str]] = {}
-    for rule in rules:
-        if "record" in rule:
-            expr = promql.parse(rule["expr"])
-            kept = {one for node in _nodes(expr) if isinstance(node, promql.AggregateExpr) for one in _by(node)}
-            named = {label for one in selectors(expr) for label in found.get(one.name, ())}
-            found.setdefault(rule["record"], set()).update(kept, named, rule.get("labels", ()))
-    return found
-
-
-def _by(node: promql.AggregateExpr) -> list[str]:
-    return [] if node.modifier is None else list(node.modifier.labels)
+    while True:
+        before, found = found, {}
+        known = exported() | before
+        for name, expr, own in written:
+            found.setdefault(name, set()).update(own, labels_of(expr, known))
+        if found == before:
+            return found
 
 
 def selectors(expr: promql.Expr) -> list[promql.VectorSelector]:
@@ -62,8 +59,12 @@ def faults(expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
 
 
 def _missing(word: str, labels: set[str], expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
-    have = set().union(*(known.get(one.name or "", set()) for one in selectors(expr)), _written(expr))
-    return [f"{word} ({label}): not a label of {expr.prettify()}" for label in labels - have]
+    return [f"{word} ({label}): not a label of {expr.prettify()}" for label in labels - labels_of(expr, known)]
+
+
+def labels_of(expr: promql.Expr, known: Mapping[str, set[str]]) -> set[str]:
+    """Return the labels that the result of an expression may have, and maybe more."""
+    return set().union(*(known.get(one.name or "", set()) for one in selectors(expr)), _written(expr))
 
 
 def _written(expr: promql.Expr) -> set[str]:
