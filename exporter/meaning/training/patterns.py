@@ -12,6 +12,8 @@ from math import log, sqrt
 from statistics import median
 from typing import NamedTuple
 
+import msgspec
+
 MAX_SERIES = 1024
 """Operations of one communicator in which a pattern is searched."""
 
@@ -110,7 +112,7 @@ PASSED_ON = 0.5
 """Correlation of lateness from one operation to the next from which on it is passed on."""
 
 
-class Lateness(NamedTuple):
+class Lateness(msgspec.Struct, frozen=True, gc=False):
     """Lateness in one operation.
 
     Attributes:
