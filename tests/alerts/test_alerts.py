@@ -164,7 +164,7 @@ PLACES = {
     "rdma": ({"host"},),
     "nic": ({"host", "device"},),
     "pci": ({"host", "pci"},),
-    "switch": ({"switch"},),
+    "switch": ({"switch"}, {"host", "device"}),
     "ib": ({"node_name"}, {"instance"}),
     "nccl": ({"train_job"}, {"instance"}),
     "collector": ({"instance"},),
