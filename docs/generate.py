@@ -30,6 +30,8 @@ SECTIONS = {
     "fabric_nccl_": "Jobs, their ranks and collectives. The source `nccl` reads timings of this host's jobs from files"
     " and receives them from jobs; the source `nccl_facts` reads NCCL's logs. On a collector, verdicts cover all ranks"
     " of a job.",
+    "fabric_job_": "How this host's jobs reach the network, from their timings and the RDMA ports, by the source"
+    " `nccl`; see [transport.md](transport.md).",
     "fabric_collector_": "Messages that the source `collector` receives over MQTT.",
     "fabric_source_": "Reads of each source and polls of each switch.",
     "fabric_probe_": "The result of a probe; only in the responses of `/probe`.",

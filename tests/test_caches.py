@@ -66,18 +66,17 @@ UNLIMITED = {
         sources.ibfabric.model.IbFabric.leaves sources.ibfabric.rendering._Renderer.sides
         sources.lldp.neighbour_cache.NeighbourCache._errors sources.nccl.processes.ProcessRegistry._by_identity
         sources.nccl.readers.feed.ProcessReport.streams sources.nccl.readers.feed.ProcessReport.totals
-        sources.nccl.streams.StreamTableBuilder._info sources.nccl.streams.StreamTableBuilder._operations
-        sources.nccl.streams.StreamTableBuilder._progress sources.nccl_facts.inspector_windows.Extremes.gpus
+        sources.nccl.streams.StreamTableBuilder._rows sources.nccl_facts.inspector_windows.Extremes.gpus
         sources.switch.readers.onyx.rows.OnyxRows._pfc switch_api.onyx.tables._Rows.ports
         linux.recordings.recording_folder.Recordings._cache linux.rdma_reader.ReplayRdma._broken
         sources.nccl.readers.flight_recorder._Memberships._found
         sources.switch.readers.snmp.sensor_locations._Entities._found sources.nccl.timing_socket.TimingSocket._raw
     """,
     PRESENT: """
-        daemon.judge.Judge._given daemon.relay.Relay._lost daemon.probe.Prober._closing
+        daemon.judge.Judge._given daemon.judge.Judge._restored daemon.relay.Relay._lost daemon.probe.Prober._closing
         linux.ethtool_ioctl.EthtoolIoctl._names linux.mad.window.RequestWindow._destinations
         linux.mad.window.RequestWindow._in_flight linux.mad.window.RequestWindow.unresponsive
-        linux.rdma_reader.KernelRdma._layouts mqtt.publisher.Publisher._published
+        linux.rdma_reader.KernelRdma._layouts mqtt.job_levels.JobLevels._published mqtt.publisher.Publisher._published
         outputs.listener.Listener.handshakes outputs.text.Renderer._cache snmp.transport.UdpTransport._pending
         sources.bursts.device.SampledDevice._ports sources.bursts.source.BurstSource._devices
         sources.bursts.source.BurstSource._rows sources.common.job_readers.JobLogs.files
@@ -108,10 +107,13 @@ LIMITED = {
     "linux.tail.Tail.files": ("MAX_FILES", PRESENT),
     "meaning.ports.states.PortStateMemory.ports": ("MAX_PORTS", PRESENT),
     "meaning.training.alignment.Collectives.jobs": ("MAX_JOBS", "FORGET_SECONDS"),
+    "meaning.training.past.Past.levels": ("MAX_LEVELS", "the one that was not used for longest goes first"),
     "meaning.training.runs.Claims._hosts": ("MAX_RANKS", "VALID_SECONDS"),
+    "meaning.training.transport.JobTraffic.moved": ("MAX_RANKS", "KEPT_SECONDS"),
     "meaning.training.step_budget.StepMeter.samples": ("ranks of one job", PRESENT),
     "mqtt.dedup.Deduplicator._jobs": ("MAX_JOBS", "IDLE_SECONDS"),
     "mqtt.fair_queue.FairQueue._credits": ("MAX_CREDITS", "the least recently used goes first"),
+    "mqtt.job_levels.JobLevels._received": ("MAX_JOBS", "the least recently received goes first"),
     "mqtt.publisher.Publisher._sequences": ("MAX_JOBS", "the least recently used goes first"),
     "mqtt.retained_state._ExpiringEntries._entries": ("MAX_HOSTS", "expiry of each object"),
     "mqtt.subscriber.Subscriber._open": ("MAX_OPEN", "read to their end"),

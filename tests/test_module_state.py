@@ -36,6 +36,7 @@ PURE = {
     "exporter.meaning.ports.imbalance._group_schema": DECLARED,
     "exporter.meaning.ports.rates._derived": DECLARED,
     "exporter.meaning.ports.rates._saturated_schema": DECLARED,
+    "exporter.meaning.training.job_kinds.name_of": "of names of jobs: the least recently used goes first",
     "exporter.meaning.training.jobs._output_schemas": DECLARED,
     "exporter.sources.rdma.counter_files.counter_alternatives": "of the declared statistics of drivers",
     "exporter.sources.switch.merge._without_resets": DECLARED,

@@ -59,9 +59,17 @@ class Expect(Expected, frozen=True, kw_only=True):
 
     Attributes:
         classes: Classes with other expectations; the first whose patterns match the name of the host applies.
+        bandwidth_share: Share of the speed of its links that large collectives of a job reach.
     """
 
     classes: tuple[HostClass, ...] = ()
+    bandwidth_share: float = 0.8
+
+    def __post_init__(self) -> None:
+        """Reject a share that is none."""
+        super().__post_init__()
+        if not 0 < self.bandwidth_share <= 1:
+            raise ValueError(f"bandwidth_share is {self.bandwidth_share:g}; give a share above 0, up to 1, such as 0.8")
 
     def for_host(self, host: str) -> Expected:
         """Return the expectations of a host: those of its class, completed by the general ones.

@@ -70,3 +70,25 @@ def bus_factor(kind: str, n_ranks: int) -> float | None:
     if kind in _SHARE:
         return (n_ranks - 1) / n_ranks
     return 1.0 if kind in _WHOLE else None
+
+
+def least_network_bytes(kind: str, size: float, n_ranks: int, local: int) -> float:
+    """Return the bytes that a node sends and receives at least over the network for one collective.
+
+    It holds for every algorithm (ring, tree, NVLS, SHARP): a node has to send its part of the result, or its partial
+    sums, at least once, and to receive what it lacks. Rings move up to twice as much. 0 for kinds whose share is
+    unknown.
+
+    Args:
+        kind: Kind of the collective.
+        size: Size as nccl-tests defines it.
+        n_ranks: Ranks of a communicator that spans nodes.
+        local: Its ranks on the node.
+    """
+    if kind == "AllReduce":
+        return 2 * size  # the partial sum out, the result in
+    if kind in _OF_ALL_RANKS:
+        return size  # the shares of the local ranks in one direction, those of all others in the other
+    if kind == "AlltoAll":
+        return 2 * size * local * (n_ranks - local) / n_ranks
+    return size if kind in POINT_TO_POINT and local == 1 else 0.0  # else the peer may be on the same node

@@ -33,7 +33,7 @@ class SharedObjects:
 
 
 def _pass_on(state: object, table: Table) -> tuple[object, Sequence[Table]]:
-    """Return the table unchanged: the default of `publish` and `judge`."""
+    """Return the table unchanged: the default of `transport`, `publish` and `judge`."""
     return state, (table,)
 
 
@@ -46,6 +46,7 @@ class Context:
         sections: Options of all sections of the configuration, by name: a collector needs those of the broker.
         shared: Objects that sources share.
         supervisor: Runs tasks that a source needs beside its reads.
+        transport: Step that compares the timings of this host's ranks with the traffic of its ports.
         publish: Step that publishes the timings of ranks, where there is a broker, and passes other tables on.
         judge: Returns a step that computes verdicts from the timings of all ranks of a job. Its argument returns the
             published states of ports and hosts, None while they are unknown.
@@ -55,6 +56,7 @@ class Context:
     sections: Mapping[str, Any] = field(default_factory=dict)
     shared: SharedObjects = field(default_factory=SharedObjects)
     supervisor: Supervisor = field(default_factory=Supervisor)
+    transport: Step = _pass_on
     publish: Step = _pass_on
     judge: Callable[[Callable[[], Any]], Step] = lambda _: _pass_on
 

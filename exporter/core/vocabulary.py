@@ -135,6 +135,10 @@ ENDINGS: Mapping[str, Ending] = MappingProxyType(
                     "Highest utilization of the link in {direction} direction among the samples of the last minute, as"
                     " a share of the link speed."
                 ),
+                "busy_seconds_total": counter(
+                    "Time in which the link carried traffic in {direction} direction: the samples of the source bursts"
+                    " with at least 1 % of the link speed."
+                ),
                 "paused_ratio": gauge(
                     "Share of the last poll interval during which IEEE 802.3x PAUSE frames {pausing} stopped {paused}"
                     " from transmitting."

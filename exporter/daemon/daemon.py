@@ -16,7 +16,7 @@ from exporter.core.definition import Context, SharedObjects
 from exporter.core.source import Host
 from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.core.table import Table
-from exporter.daemon import health, log, own_metrics, probe, runtime, service_discovery, sources
+from exporter.daemon import health, log, own_metrics, probe, runtime, service_discovery, sources, transports
 from exporter.daemon.judge import Judge
 from exporter.daemon.loading import host_name, load_config
 from exporter.daemon.lookups import LookupLoop
@@ -203,10 +203,12 @@ class Daemon:
         settings = self._settings
         config = load_config(settings.config_file)
         roots = settings.sysfs, settings.procfs, settings.nic_replay
+        host = Host(host_name(config), *roots, self._shared.get(Hardware), settings.dev)
         context = Context(
-            Host(host_name(config), *roots, self._shared.get(Hardware), settings.dev),
+            host,
             shared=self._shared,
             supervisor=self._supervisor,
+            transport=transports.step_of(host, self._sources.tables),
             publish=self._publish,
             judge=lambda retained: Judge(lambda: self._prepared.known, retained, self._sources.tables).step,
         )

@@ -15,7 +15,7 @@ from exporter.core import vocabulary
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import gauge
 from exporter.meaning.ports.states import PortLocation
-from exporter.meaning.training import jobs
+from exporter.meaning.training import jobs, past
 from exporter.meaning.training.causes import (
     Cause,
     Symptom,
@@ -46,8 +46,22 @@ CAUSES = vocabulary.schema(
 LINK = "fabric_link_info"
 
 
+class JobLevels(Protocol):
+    """Best levels of jobs that are kept elsewhere."""
+
+    def of(self, job: str) -> Mapping[str, float] | None:
+        """Return the levels of a job; empty if they are to be forgotten, None if there are none."""
+
+    def keep(self, levels: Mapping[str, Mapping[str, float]]) -> None:
+        """Set the levels of all jobs that run."""
+
+
 class RetainedState(Protocol):
-    """Published states of ports and presence of daemons."""
+    """Published states of ports, presence of daemons, and best levels of jobs."""
+
+    @property
+    def levels(self) -> JobLevels:
+        """The best levels of jobs."""
 
     def states(self) -> Mapping[StateKey, StateMessage]:
         """Return the active states by name, port and kind."""
@@ -79,6 +93,7 @@ class Judge:
         self._known, self._retained, self._tables = known, retained, tables
         self._given: dict[str, tuple[Verdict, frozenset[str]]] = {}
         self._several: frozenset[str] = frozenset()
+        self._restored: dict[str, tuple[past.Past, Mapping[str, float]]] = {}
         self._keeper = RowKeeper(CAUSES.labels)
 
     def step(self, state: jobs.TrainingState | None, table: Table) -> tuple[jobs.TrainingState | None, Sequence[Table]]:
@@ -86,6 +101,7 @@ class Judge:
         state, made = jobs.step(self._known(), state, table)
         if state is None or made == (table,):
             return state, made
+        self._exchange_levels(state)
         has_verdict = any(one.given is not None and one.given.verdict not in _NORMAL for one in state.memories.values())
         context = (self._events(), self._fabric()) if has_verdict else ([], Fabric())
         found = {name: _causes(name, state, *context) for name in state.collectives.jobs}
@@ -101,6 +117,24 @@ class Judge:
                     exported.add(key)
                     built.row(key, {"cause_confidence": cause.confidence})
         return state, [*made, built.table(self._keeper, table.time)] if built.keys else made
+
+    def _exchange_levels(self, state: jobs.TrainingState) -> None:
+        """Take over the kept levels of jobs, each message once, and set those to keep."""
+        retained = self._retained()
+        if retained is None:
+            return
+        for name, one in state.pasts.items():
+            levels = retained.levels.of(name)
+            applied = self._restored.get(name)
+            if levels is None or (applied is not None and applied[0] is one and applied[1] is levels):
+                continue
+            if levels:
+                past.restore(one, levels)
+            else:
+                state.pasts[name] = past.Past()
+            self._restored[name] = (state.pasts[name], levels)
+        self._restored = {name: one for name, one in self._restored.items() if name in state.pasts}
+        retained.levels.keep({name: past.best_levels(one) for name, one in state.pasts.items()})
 
     def _events(self) -> list[Event]:
         """Return the published states as events, with monotonic times."""

@@ -17,7 +17,7 @@ from exporter.meaning.ports import (
     sampled_speeds,
     speeds,
 )
-from exporter.meaning.training import jobs
+from exporter.meaning.training import jobs, transport
 
 MEANINGS = (
     speeds,
@@ -28,6 +28,7 @@ MEANINGS = (
     links,
     imbalance,
     oversubscription,
+    transport,
     jobs,
     expectations,
 )

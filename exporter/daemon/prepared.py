@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
 from exporter.config.errors import ConfigError
-from exporter.config.schema import Config
+from exporter.config.schema import Config, Expect
 from exporter.config.shard import Shard
 from exporter.core.definition import Context, PollRows, SourceSteps
 from exporter.core.source import Source
@@ -13,9 +14,13 @@ from exporter.daemon import sources
 from exporter.daemon.pipeline import Expectation, expectation_of
 from exporter.meaning.training.baseline import baseline
 from exporter.meaning.training.jobs import JobKnowledge
+from exporter.meaning.training.link_limits import HostLinks, Links
 from exporter.meaning.training.plans import plans_of
 from exporter.mqtt.options import SECTION as MQTT
 from exporter.mqtt.options import MqttOptions
+
+MAX_HOSTS = 65_536
+"""Hosts of jobs whose expected links are cached."""
 
 SourceKey: TypeAlias = tuple[str, str]
 """Name and target of a source."""
@@ -92,5 +97,12 @@ def prepare(config: Config, context: Context, shard: Shard) -> Prepared:
             own = SourceSteps() if definition.steps is None else definition.steps(source, context)
             built_from = (source.settings, context.host, links, drop, keep)
             configured[key] = ConfiguredSource(source, definition.polls, own, links, drop, keep, built_from)
-    known = JobKnowledge(baseline(config.measured), plans_of(config.jobs))
+    of_hosts = Links(lru_cache(MAX_HOSTS)(partial(_links_of, config.expect)), config.expect.bandwidth_share)
+    known = JobKnowledge(baseline(config.measured), of_hosts, plans_of(config.jobs))
     return Prepared(config, context, configured, known)
+
+
+def _links_of(expect: Expect, host: str) -> HostLinks | None:
+    """Return the links that a host should have; None if their speed is not configured."""
+    own = expect.for_host(host)
+    return None if own.rdma_speed is None else HostLinks(own.rdma_speed, own.rdma_ports or None)

@@ -1,4 +1,4 @@
-"""State received in retained messages: active port states, and which daemons are present."""
+"""State received in retained messages: active port states, which daemons are present, and best levels of jobs."""
 
 from dataclasses import dataclass
 from time import monotonic, time
@@ -8,6 +8,7 @@ import msgspec
 
 from exporter.core.shares import Shares
 from exporter.mqtt import states
+from exporter.mqtt.job_levels import JobLevels
 from exporter.mqtt.states import Presence, StateKey, StateMessage
 from exporter.mqtt.topics import EVENTS, HOSTS, parse_host_topic
 
@@ -75,17 +76,22 @@ class _ExpiringEntries(Generic[Key, Item]):
 
 
 class RetainedState:
-    """The port states and daemons of the retained messages."""
+    """The port states, daemons and levels of the retained messages.
+
+    Attributes:
+        levels: Best levels of jobs.
+    """
 
     def __init__(self) -> None:
+        self.levels = JobLevels()
         self._states: _ExpiringEntries[StateKey, StateMessage] = _ExpiringEntries(states.MAX_STATES, states.EXPIRY)
         self._hosts: _ExpiringEntries[str, Presence] = _ExpiringEntries(MAX_HOSTS, states.GONE_EXPIRY)
         self._connected_at = float("-inf")
 
     @property
     def dropped(self) -> int:
-        """States and hosts dropped because of the limits."""
-        return self._states.dropped + self._hosts.dropped
+        """States, hosts and levels dropped because of the limits."""
+        return self._states.dropped + self._hosts.dropped + self.levels.dropped
 
     def expire(self) -> None:
         """Remove expired entries; called periodically by the task that receives messages."""
@@ -97,7 +103,7 @@ class RetainedState:
         self._connected_at = monotonic()
 
     def receive(self, topic: str, payload: bytes) -> bool:
-        """Process a message; return whether its topic is one of states or hosts.
+        """Process a message; return whether its topic is one of states, hosts or levels.
 
         Raises:
             FormatError: The payload is invalid.
@@ -117,7 +123,7 @@ class RetainedState:
             else:
                 self._hosts.remove(host)
             return True
-        return False
+        return self.levels.receive(topic, payload)
 
     def _begun(self, key: StateKey, state: StateMessage) -> StateMessage:
         """Return a state that began when its first message arrived, if the clock of its host is ahead of ours."""

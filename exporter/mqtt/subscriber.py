@@ -10,6 +10,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from time import monotonic, perf_counter
 from types import TracebackType
@@ -22,6 +23,7 @@ from exporter.mqtt.client import BrokerClient, BrokerError, ClientSettings
 from exporter.mqtt.connection import Backoff, ConnectionStatus, keep_connected
 from exporter.mqtt.dedup import Deduplicator
 from exporter.mqtt.fair_queue import FairQueue, Message
+from exporter.mqtt.job_levels import PUBLISH_INTERVAL
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.retained_state import RetainedState
 from exporter.mqtt.topics import (
@@ -30,6 +32,7 @@ from exporter.mqtt.topics import (
     TopicError,
     batch_filters,
     is_datagram_topic,
+    level_filters,
     parse_batch_topic,
     parse_slots,
 )
@@ -126,6 +129,7 @@ class Subscriber:
         self.refused: Counter[str] = Counter()
         self._options, self._backoff = options, backoff or Backoff()
         self._filters = batch_filters(parse_slots(slots))
+        self._retained_filters = [f"{EVENTS}/+/+/+", f"{HOSTS}/+", *level_filters(parse_slots(slots))]
         self._queue = FairQueue(max_queued_bytes)
         self._open: dict[str, Iterator[Batch]] = {}
         self._received = asyncio.Event()
@@ -185,7 +189,7 @@ class Subscriber:
         return None if found is None else (found[0], self._decode(*found))
 
     async def _subscribe(self, client: BrokerClient) -> None:
-        """Subscribe, and wait until the connection ends.
+        """Subscribe, and publish the best levels of jobs until the connection ends.
 
         Raises:
             BrokerError: The broker did not grant all subscriptions.
@@ -193,13 +197,15 @@ class Subscriber:
         self.retained.on_connect()
         live = SubscribeOptions(qos=1, retainHandling=_DO_NOT_SEND_RETAINED)
         retained = SubscribeOptions(qos=1, retainAsPublished=True)
-        for filters, options in ((self._filters, live), ([f"{EVENTS}/+/+/+", f"{HOSTS}/+"], retained)):
+        for filters, options in ((self._filters, live), (self._retained_filters, retained)):
             denied = [code for code in await client.subscribe(filters, options) if code.is_failure]
             if denied:
                 raise BrokerError(f"the broker refuses {len(denied)} of {len(filters)} topics: {denied[0]}")
         self.subscribed = True
         try:
-            await asyncio.Event().wait()  # until it is cancelled
+            while True:
+                await asyncio.sleep(PUBLISH_INTERVAL)  # first: what the broker retained counts too
+                await self.retained.levels.publish_due(partial(_retain, client))
         finally:
             self.subscribed = False
 
@@ -248,3 +254,7 @@ class Subscriber:
         for part in chain((first,), parts):
             self._queue.spend(sender, part.operations() + PROGRESS_COST * len(part.progress))
             yield self.deduplicator.without_duplicates(part)
+
+
+async def _retain(client: BrokerClient, topic: str, payload: bytes, expiry: float) -> bool:
+    return await client.publish_confirmed(topic, payload, retain=True, expiry=expiry)

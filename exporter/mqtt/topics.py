@@ -4,6 +4,7 @@
     fabric/v1/timing/SLOT/JOB/HOST          datagrams of processes of a job that publish their own timings
     fabric/v1/events/NAME/PORT/KIND         a state of a port of a host or switch, retained while it is active
     fabric/v1/hosts/HOST                    presence of the daemon of a host, retained
+    fabric/v1/levels/SLOT/JOB               best levels of a job, retained
 
 Names are percent-encoded, so they cannot contain wildcards or level separators. Slots distribute jobs over collectors:
 each collector owns some slots, and each job is in one slot.
@@ -19,6 +20,7 @@ BATCHES = f"{ROOT}/nccl"
 DATAGRAMS = f"{ROOT}/timing"
 EVENTS = f"{ROOT}/events"
 HOSTS = f"{ROOT}/hosts"
+LEVELS = f"{ROOT}/levels"
 
 ALL_SLOTS = frozenset(range(256))
 
@@ -58,9 +60,17 @@ def parse_slots(text: str) -> frozenset[int]:
 
 def batch_filters(slots: Iterable[int]) -> list[str]:
     """Return the topic filters of batches and datagrams for the given slots."""
+    return [f"{root}/{slot}/+/+" for root in (BATCHES, DATAGRAMS) for slot in _slot_filters(slots)]
+
+
+def level_filters(slots: Iterable[int]) -> list[str]:
+    """Return the topic filters of levels for the given slots."""
+    return [f"{LEVELS}/{slot}/+" for slot in _slot_filters(slots)]
+
+
+def _slot_filters(slots: Iterable[int]) -> list[str]:
     owned = sorted(set(slots))
-    levels = ["+"] if ALL_SLOTS.issubset(owned) else [f"{slot:02x}" for slot in owned]
-    return [f"{root}/{level}/+/+" for root in (BATCHES, DATAGRAMS) for level in levels]
+    return ["+"] if ALL_SLOTS.issubset(owned) else [f"{slot:02x}" for slot in owned]
 
 
 def batch_topic(job: str, host: str) -> str:
@@ -83,6 +93,23 @@ def parse_batch_topic(topic: str) -> tuple[str, str]:
     if slot != slot_of(job):
         raise TopicError(f"slot {slot[:8]!r} is not that of the job")
     return job, host
+
+
+def level_topic(job: str) -> str:
+    """Return the topic of the best levels of a job."""
+    return f"{LEVELS}/{slot_of(job)}/{_encode_level(job)}"
+
+
+def parse_level_topic(topic: str) -> str:
+    """Return the job of a topic of levels.
+
+    Raises:
+        TopicError: The topic has another form, or the slot is not that of the job.
+    """
+    slot, job = _decode_levels(topic, LEVELS, 2)
+    if slot != slot_of(job):
+        raise TopicError(f"slot {slot[:8]!r} is not that of the job")
+    return job
 
 
 def event_topic(name: str, port: str, kind: str) -> str:

@@ -22,8 +22,7 @@ MAX_PROGRESS = 1024
 """Progress rows of a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(NamedTuple):
     """Collectives of one kind in one communicator, as seen by one rank.
 
     Attributes:

@@ -8,10 +8,10 @@ few objects. MessagePack rather than JSON: the same columns of numbers take a th
 Publishers are untrusted: decoding is bounded and strict, and rejects input with `FormatError` only.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -45,6 +45,10 @@ Hash = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}\Z")]
 Gpu = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{0,64}\Z")]
 Ports = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{0,1024}\Z")]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+
+
+_Place: TypeAlias = tuple[int, int, int, int]
+"""What identifies a stream in a message: indices of its communicator, process and kind, and its rank."""
 
 
 class _Communicator(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
@@ -182,7 +186,7 @@ def _wire(batch: Batch) -> _Wire:
     for stream, operations in batch.streams:
         streams.append(columns_of(*table_indices(stream), operations))
         if any(one.queued is not None for one in operations):
-            streams.append(queued_columns(*table_indices(replace(stream, kind=stream.kind + QUEUED)), operations))
+            streams.append(queued_columns(*table_indices(stream._replace(kind=stream.kind + QUEUED)), operations))
     progress = [_Progress(*table_indices(one.stream), one.begun, one.ended) for one in batch.progress]
     return _Wire(
         batch.version,
@@ -222,31 +226,36 @@ def decode_parts(data: bytes, operations: int) -> Iterator[Batch]:
         FormatError: It cannot be used; no part is returned.
     """
     wire = _decode_wire(data)
+    streams = _streams(wire)
     head = Batch(
         wire.job,
         wire.host,
         (),
         wire.sent,
         wire.dropped,
-        [Progress(_stream(wire, one), one.begun, one.ended) for one in wire.progress],
+        [Progress(streams[_place(one)], one.begun, one.ended) for one in wire.progress],
         wire.epoch,
         wire.tick,
         wire.version,
     )
-    return _parts(head, wire, operations)
+    return _parts(head, wire, streams, operations)
 
 
-def _parts(head: Batch, wire: _Wire, limit: int) -> Iterator[Batch]:
+def _parts(head: Batch, wire: _Wire, streams: Mapping[_Place, Stream], limit: int) -> Iterator[Batch]:
     part: list[tuple[Stream, Sequence[Operation]]] = []
     room, progress = limit, head.progress
-    queued = {_key(wire, one): one for one in wire.streams if wire.kinds[one.kind].endswith(QUEUED)}
+    queueing = {index for index, kind in enumerate(wire.kinds) if kind.endswith(QUEUED)}
+    queued = {_key(wire, one): one for one in wire.streams if one.kind in queueing} if queueing else {}
     for columns in wire.streams:
-        if wire.kinds[columns.kind].endswith(QUEUED):
+        if columns.kind in queueing:
             continue
-        waits = queued.pop(_key(wire, columns, QUEUED), None)  # once: many streams must not each expand a long one
-        stream, operations = _stream(wire, columns), operations_of(columns, waits)
-        while taken := list(islice(operations, room)):
+        # once: many streams must not each expand a long one
+        waits = queued.pop(_key(wire, columns, QUEUED), None) if queued else None
+        stream, operations, left = streams[_place(columns)], operations_of(columns, waits), len(columns.tenths)
+        while left:
+            taken = list(islice(operations, room))
             part.append((stream, taken))
+            left -= len(taken)
             room -= len(taken)
             if room == 0:
                 yield replace(head, streams=part, progress=progress)
@@ -265,53 +274,64 @@ def _decode_wire(data: bytes) -> _Wire:
     if _length(wire) > MAX_OPERATIONS:
         raise FormatError("too_large", f"more than {MAX_OPERATIONS} operations")
     for columns in wire.streams:
-        _check_indices(wire, columns)
         check_columns(columns)
-    for progress in wire.progress:
-        _check_indices(wire, progress)
+    _check_indices(wire)
     return wire
 
 
 def _length(wire: _Wire) -> int:
     """Return the sum of the lengths of all streams."""
-    return sum(len(columns.tenths) for columns in wire.streams)
+    return sum([len(columns.tenths) for columns in wire.streams])
 
 
-def _check_indices(wire: _Wire, one: Columns | _Progress) -> None:
-    """Validate table indices and the rank.
+def _check_indices(wire: _Wire) -> None:
+    """Validate the table indices and ranks of all rows.
 
     Raises:
         FormatError: One is out of range.
     """
-    tables: Iterable[tuple[str, int, Sequence[object]]] = (
-        ("communicator", one.communicator, wire.communicators),
-        ("process", one.process, wire.processes),
-        ("kind", one.kind, wire.kinds),
+    rows = _rows(wire)
+    used: Iterable[tuple[str, Sequence[int], Sequence[object]]] = (
+        ("communicator", [one.communicator for one in rows], wire.communicators),
+        ("process", [one.process for one in rows], wire.processes),
+        ("kind", [one.kind for one in rows], wire.kinds),
     )
-    for name, index, table in tables:
-        if index >= len(table):
-            raise FormatError("invalid", f"{name} {index} of {len(table)}")
-    ranks = wire.communicators[one.communicator].ranks
-    if one.rank >= ranks:
-        raise FormatError("invalid", f"rank {one.rank} of {ranks} ranks")
+    for name, indices, table in used:
+        if rows and max(indices) >= len(table):
+            raise FormatError("invalid", f"{name} {max(indices)} of {len(table)}")
+    ranks = [one.ranks for one in wire.communicators]
+    for one in rows:
+        if one.rank >= ranks[one.communicator]:
+            raise FormatError("invalid", f"rank {one.rank} of {ranks[one.communicator]} ranks")
 
 
-def _stream(wire: _Wire, one: Columns | _Progress) -> Stream:
-    communicator = wire.communicators[one.communicator]
-    process = wire.processes[one.process]
-    return Stream(
-        wire.job,
-        communicator.hash,
-        wire.kinds[one.kind],
-        one.rank,
-        communicator.ranks,
-        communicator.nodes,
-        process.world_rank,
-        wire.host,
-        process.pid,
-        process.gpu,
-        process.ports,
-    )
+def _rows(wire: _Wire) -> list[Columns | _Progress]:
+    return [*wire.streams, *wire.progress]
+
+
+def _place(one: Columns | _Progress) -> _Place:
+    return one.communicator, one.process, one.kind, one.rank
+
+
+def _streams(wire: _Wire) -> dict[_Place, Stream]:
+    """Return the streams of all rows: most are in the columns of operations and in the progress."""
+    found = {}
+    for place in {_place(one) for one in _rows(wire)}:
+        communicator, process, kind = wire.communicators[place[0]], wire.processes[place[1]], wire.kinds[place[2]]
+        found[place] = Stream(
+            wire.job,
+            communicator.hash,
+            kind,
+            place[3],
+            communicator.ranks,
+            communicator.nodes,
+            process.world_rank,
+            wire.host,
+            process.pid,
+            process.gpu,
+            process.ports,
+        )
+    return found
 
 
 def _key(wire: _Wire, columns: Columns, ending: str = "") -> tuple[int, int, int, str]:

@@ -95,16 +95,21 @@ def check_columns(columns: Columns) -> None:
         FormatError: They do not.
     """
     count = len(columns.tenths)
-    if max(columns.size_indices, default=0) >= len(columns.sizes):
-        raise FormatError("invalid", f"size {max(columns.size_indices)} of {len(columns.sizes)}")
-    if len(columns.steps) not in (0, count - 1):
+    if columns.size_indices or len(columns.sizes) != 1:
+        _check_sizes(columns, count)
+    if columns.steps and len(columns.steps) != count - 1:
         raise FormatError("invalid", f"{len(columns.steps)} steps for {count} operations")
-    if len(columns.size_indices) != count and (columns.size_indices or len(columns.sizes) != 1):
-        raise FormatError("invalid", f"{len(columns.size_indices)} sizes for {count} operations")
     if len(columns.timed) not in (1, count):
         raise FormatError("invalid", f"{len(columns.timed)} values of timed for {count} operations")
     if columns.first + (sum(columns.steps) or count) >= 1 << 63:
         raise FormatError("invalid", "sequence number out of range")
+
+
+def _check_sizes(columns: Columns, count: int) -> None:
+    if max(columns.size_indices, default=0) >= len(columns.sizes):
+        raise FormatError("invalid", f"size {max(columns.size_indices)} of {len(columns.sizes)}")
+    if len(columns.size_indices) != count:
+        raise FormatError("invalid", f"{len(columns.size_indices)} sizes for {count} operations")
 
 
 def operations_of(columns: Columns, queued: Columns | None) -> Iterator[Operation]:

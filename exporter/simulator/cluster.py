@@ -24,6 +24,7 @@ from exporter.simulator.onyx import OnyxSimulator, OnyxSwitch
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.switches import (
+    DemoLeaf,
     fill_agent,
     fill_onyx,
     update_agent,
@@ -141,6 +142,7 @@ class Cluster:
         self.config_file = folder / "fabric-exporter.yaml"
         self._folder = folder
         self._intervals = interval, switch_interval
+        self._leaves = [DemoLeaf(leaf, self.training) for leaf in self.training.leaves]
         self._files = HostFiles(folder, self.training)
         self._job: InspectorJob | None = None
         self._unrecorded = 0.0
@@ -169,10 +171,10 @@ class Cluster:
             OSError: The directory cannot be written, or no port is free.
         """
         async with AsyncExitStack() as stack:
-            fill_agent(self.agent, self.training.leaves[0], self.training)
+            fill_agent(self.agent, self._leaves[0])
             host, port = await self.agent.start()
             stack.callback(self.agent.close)
-            fill_onyx(self.onyx, self.training.leaves[1], self.training)
+            fill_onyx(self.onyx, self._leaves[1])
             simulator = await stack.enter_async_context(OnyxSimulator(self.onyx))
             await asyncio.to_thread(self._create, f"{host}:{port}", simulator.url)
             self._open = stack.pop_all()
@@ -193,8 +195,8 @@ class Cluster:
         if self._writing is not None:
             await asyncio.wait([self._writing])
         self.training.advance(seconds)
-        update_agent(self.agent, self.training.leaves[0], self.training)
-        update_onyx(self.onyx, self.training.leaves[1])
+        update_agent(self.agent, self._leaves[0])
+        update_onyx(self.onyx, self._leaves[1])
         self._unrecorded += seconds
         steps, self._unrecorded = divmod(self._unrecorded, RECORD_EVERY)
         # After a cancellation the directory must not be removed while the thread still writes to it.

@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from exporter.simulator import pci
-from exporter.simulator.ports import RAIL_SPEED, Nic
+from exporter.simulator.ports import RAIL_SPEED, Host, Nic
 from exporter.simulator.recording import BOARD, FIRMWARE, recording
-from exporter.simulator.traffic import Training
 
 COUNTER_SIZE = 24
 """Size of a counter's file in bytes: 64 bits have 20 digits."""
@@ -48,7 +47,6 @@ _ZERO_COUNTERS = (
 _ZERO_HW_COUNTERS = (
     "duplicate_request",
     "implied_nak_seq_err",
-    "local_ack_timeout_err",
     "out_of_buffer",
     "req_cqe_error",
     "req_cqe_flush_error",
@@ -66,7 +64,6 @@ _ZERO_HW_COUNTERS = (
     "roce_slow_restart",
     "roce_slow_restart_cnps",
     "roce_slow_restart_trans",
-    "rp_cnp_ignored",
     "rx_atomic_requests",
     "rx_dct_connect",
     "rx_icrc_encapsulated",
@@ -83,12 +80,12 @@ class HostFiles:
         recordings: Directory of NIC recordings.
     """
 
-    def __init__(self, folder: Path, training: Training) -> None:
-        """Args: folder: Directory for the files. training: The model."""
+    def __init__(self, folder: Path, host: Host) -> None:
+        """Args: folder: Directory for the files. host: The model of the host."""
         self.sysfs = folder / "sys"
         self.recordings = folder / "nic"
-        self._training = training
-        self._nics = (training.management, *training.rails)
+        self._host = host
+        self._nics = (host.management, *host.rails)
         self._indices: dict[str, int] = {}  # ifindex by name of the present network devices
         self._next_index = FIRST_INDEX
         self._written: dict[Path, bytes] = {}
@@ -112,7 +109,7 @@ class HostFiles:
             OSError: The directory was removed, or the file system is full.
         """
         for nic in self._nics:
-            if self._training.has_fault("missing-port", nic):
+            if self._host.has_fault("missing-port", nic):
                 self._remove_nic(nic)
             else:
                 self._write_nic(nic)
@@ -125,7 +122,7 @@ class HostFiles:
             self._indices[name] = self._next_index
             self._next_index += 1
             self._create_nic(nic, self._indices[name])
-        for file, text in pci.nic_link(nic, slow=self._training.has_fault("slow-pcie", nic)).items():
+        for file, text in pci.nic_link(nic, slow=self._host.has_fault("slow-pcie", nic)).items():
             self._put(function / file, text, STATE_SIZE)
         self._put(function / "aer_dev_correctable", pci.nic_errors(nic), pci.AER_SIZE)
         if nic.device:
@@ -136,7 +133,7 @@ class HostFiles:
                 self._put(folder / file, text, STATE_SIZE)
         path = self.recordings / f"{name}.json"
         new = path.with_name(f".{path.name}.new")
-        new.write_text(json.dumps(recording(self._training, nic, self._indices[name]), indent=1), encoding="utf-8")
+        new.write_text(json.dumps(recording(self._host, nic, self._indices[name]), indent=1), encoding="utf-8")
         new.replace(path)
         if is_new:  # last, so that readers that find the device by its links find it complete
             for link, target in self._links(nic).items():
@@ -270,7 +267,9 @@ def _hw_counters(rail: Nic) -> dict[str, int]:
         "np_cnp_sent": counters["cnp_sent"],
         "rp_cnp_handled": counters["cnp_handled"],
         "out_of_sequence": counters["out_of_sequence"] % 2**32,
-        "packet_seq_err": counters["out_of_sequence"] % 2**32,
+        "packet_seq_err": counters["sequence_errors"] % 2**32,
+        "local_ack_timeout_err": counters["ack_timeouts"] % 2**32,
+        "rp_cnp_ignored": counters["cnp_ignored"],
         "rx_write_requests": counters["write_requests"] % 2**32,
     }
     return {f"hw_counters/{name}": value for name, value in values.items()}

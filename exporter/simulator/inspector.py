@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 FACTORS = MappingProxyType({"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0})
 """Factor k of nccl-tests by kind: bus bandwidth = size / time * k * (n - 1) / n."""
@@ -30,6 +31,69 @@ STEP = (
     SimulatedCollective("AllReduce", 64 << 20),
 )
 """Collectives of one step of a sharded training."""
+
+
+class InspectorProcess(NamedTuple):
+    """A rank of a communicator, and its process."""
+
+    communicator: str
+    n_ranks: int
+    n_nodes: int
+    rank: int
+    pid: int
+    hostname: str
+
+
+class InspectorTiming(NamedTuple):
+    """The timing of a collective on one rank.
+
+    Attributes:
+        kind: Kind of the collective.
+        sequence: Number among those of its kind in the communicator, from 0.
+        message_bytes: Bytes that one rank passes in.
+        size: Bytes of its algorithm bandwidth.
+        factor: Bus bandwidth over algorithm bandwidth.
+        microseconds: Its time on the rank.
+    """
+
+    kind: str
+    sequence: int
+    message_bytes: int
+    size: int
+    factor: float
+    microseconds: int
+
+
+def inspector_line(process: InspectorProcess, timing: InspectorTiming, written: int) -> bytes:
+    """Return one record in the format of Inspector 2.30, written at a time in microseconds of the epoch."""
+    bandwidth = timing.size / timing.microseconds / 1e3
+    record = {
+        "header": {
+            "id": process.communicator,
+            "rank": process.rank,
+            "n_ranks": process.n_ranks,
+            "nnodes": process.n_nodes,
+            "comm_name": "unknown",
+        },
+        "metadata": {
+            "inspector_output_format_version": "v4.0",
+            "git_rev": "",
+            "rec_mechanism": "nccl_profiler_interface",
+            "dump_timestamp_us": written,
+            "hostname": process.hostname,
+            "pid": process.pid,
+        },
+        "coll_perf": {
+            "coll": timing.kind,
+            "coll_sn": timing.sequence,
+            "coll_msg_size_bytes": timing.message_bytes,
+            "coll_exec_time_us": timing.microseconds,
+            "coll_timing_source": "kernel_gpu",
+            "coll_algobw_gbs": round(bandwidth, 6),
+            "coll_busbw_gbs": round(bandwidth * timing.factor, 6),
+        },
+    }
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
 @dataclass(slots=True)
@@ -149,47 +213,12 @@ class InspectorJob:
         for one in self._ranks:
             microseconds = max(1, round((transfer + last - arrivals[one.rank]) * 1e6))
             timings[one.rank] = microseconds
-            one.unwritten += self._line(one, operation, sequence, microseconds, size, share)
+            one.unwritten += inspector_line(
+                InspectorProcess(self._communicator, self._n_ranks, self._n_nodes, one.rank, one.pid, self._hostname),
+                InspectorTiming(operation.kind, sequence, operation.message_bytes, size, share, microseconds),
+                self._micros,
+            )
         return timings
-
-    def _line(
-        self,
-        one: _SimulatedRank,
-        operation: SimulatedCollective,
-        sequence: int,
-        microseconds: int,
-        size: int,
-        share: float,
-    ) -> bytes:
-        """Return one record in the format of Inspector 2.30."""
-        bandwidth = size / microseconds / 1e3
-        record = {
-            "header": {
-                "id": self._communicator,
-                "rank": one.rank,
-                "n_ranks": self._n_ranks,
-                "nnodes": self._n_nodes,
-                "comm_name": "unknown",
-            },
-            "metadata": {
-                "inspector_output_format_version": "v4.0",
-                "git_rev": "",
-                "rec_mechanism": "nccl_profiler_interface",
-                "dump_timestamp_us": self._micros,
-                "hostname": self._hostname,
-                "pid": one.pid,
-            },
-            "coll_perf": {
-                "coll": operation.kind,
-                "coll_sn": sequence,
-                "coll_msg_size_bytes": operation.message_bytes,
-                "coll_exec_time_us": microseconds,
-                "coll_timing_source": "kernel_gpu",
-                "coll_algobw_gbs": round(bandwidth, 6),
-                "coll_busbw_gbs": round(bandwidth * share, 6),
-            },
-        }
-        return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
     @staticmethod
     def _write(one: _SimulatedRank, end: int) -> None:

@@ -4,10 +4,10 @@ All traffic is in frames of a few fixed sizes, so that bytes follow from packets
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 HOST = "gpu-001"
 PEERS = ("gpu-002", "gpu-003", "gpu-004")
@@ -56,6 +56,10 @@ class CounterSet:
     def __getitem__(self, name: str) -> int:
         """Return a counter, 0 where it was never increased."""
         return self._values.get(name, 0)
+
+    def values(self) -> dict[str, int]:
+        """Return all counters."""
+        return dict(self._values)
 
     def add(self, name: str, amount: float) -> int:
         """Increase a counter; return the increase, which is an integer."""
@@ -132,6 +136,25 @@ class Nic:
     port: SimulatedPort
 
 
+class Host(Protocol):
+    """What the files of a simulated host are written from."""
+
+    @property
+    def management(self) -> Nic:
+        """Its management NIC."""
+
+    @property
+    def rails(self) -> Sequence[Nic]:
+        """Its RDMA ports, by rail."""
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since its start."""
+
+    def has_fault(self, fault: str, nic: Nic) -> bool:
+        """Return whether a NIC has a fault that is seen in its files and not in its counters alone."""
+
+
 @dataclass(slots=True)
 class LeafSwitch:
     """A leaf switch.
@@ -169,29 +192,29 @@ def rails(rng: random.Random) -> tuple[Nic, ...]:
 
 def management(rng: random.Random) -> Nic:
     """Create the host's management NIC, which has no RDMA."""
-    port = _port(rng, "eth0", "", MANAGEMENT_SPEED, "bulk", "multicast")
+    port = new_port(rng, "eth0", "", MANAGEMENT_SPEED, "bulk", "multicast")
     slot = PcieSlot(("pci0000:00", "0000:00:1c.0"), 0)
     return Nic(0, "", slot, "0000:04:00.0", "b4:96:91:00:10:01", port)
 
 
 def leaf(rng: random.Random, name: str, prefix: str, first_rail: int) -> LeafSwitch:
     """Create a leaf for four rails of four hosts; `prefix` is the name of its ports without the number."""
-    switch = LeafSwitch(name, _port(rng, "mgmt0", "oob-sw-01", 1_000_000_000, "bulk"))
+    switch = LeafSwitch(name, new_port(rng, "mgmt0", "oob-sw-01", 1_000_000_000, "bulk"))
     for rail in range(first_rail, first_rail + RAILS_A_LEAF):
         switch.hosts[rail] = [
-            _port(rng, f"{prefix}{number}", f"{host} eth{rail + 2}", RAIL_SPEED, "rdma", "kernel", "multicast")
+            new_port(rng, f"{prefix}{number}", f"{host} eth{rail + 2}", RAIL_SPEED, "rdma", "kernel", "multicast")
             for number, host in enumerate((HOST, *PEERS), start=1 + 4 * (rail - first_rail))
         ]
-    switch.idle = [_port(rng, f"{prefix}{number}", "", 0) for number in range(17, 25)]
+    switch.idle = [new_port(rng, f"{prefix}{number}", "", 0) for number in range(17, 25)]
     switch.uplinks = [
-        _port(rng, f"{prefix}{number}", f"spine-{(number - 23) // 2:02d} {name}", UPLINK_SPEED, "rdma")
+        new_port(rng, f"{prefix}{number}", f"spine-{(number - 23) // 2:02d} {name}", UPLINK_SPEED, "rdma")
         for number in range(25, 33)
     ]
     return switch
 
 
 def _rail(rng: random.Random, number: int, bus: str) -> Nic:
-    port = _port(rng, f"eth{number + 2}", "", RAIL_SPEED, "rdma", "kernel", "multicast")
+    port = new_port(rng, f"eth{number + 2}", "", RAIL_SPEED, "rdma", "kernel", "multicast")
     for event, most in (("carrier_changes", 6), ("out_of_sequence", 200), ("fec_corrected_bits", 10**10)):
         port.counters.add(event, 2 * rng.randrange(1, most // 2))
     port.counters.add("fec_corrected_blocks", port.counters["fec_corrected_bits"] * FEC_BLOCKS_A_BIT)
@@ -206,7 +229,7 @@ def _slot(number: int, bus: int) -> PcieSlot:
     return PcieSlot((*switch, ports[0]), number // RAILS_A_LEAF, (ports[1], f"0000:{bus + 1:02x}:00.0"))
 
 
-def _port(rng: random.Random, name: str, alias: str, speed: int, *kinds: str) -> SimulatedPort:
+def new_port(rng: random.Random, name: str, alias: str, speed: int, *kinds: str) -> SimulatedPort:
     """Create a port with the counters of some days of these kinds of frames; without any it is down."""
     start = {}
     for direction in DIRECTIONS:

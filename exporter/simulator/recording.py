@@ -10,9 +10,9 @@ from exporter.simulator.ports import (
     KERNEL,
     MANAGEMENT_SPEED,
     RAIL_SPEED,
+    Host,
     Nic,
 )
-from exporter.simulator.traffic import Training
 
 MTU = 9000
 
@@ -26,7 +26,7 @@ DIM_LANE = 1
 """Index of the lane with too little received power in the fault `dirty-optic`."""
 
 
-def recording(training: Training, nic: Nic, ifindex: int) -> dict[str, object]:
+def recording(host: Host, nic: Nic, ifindex: int) -> dict[str, object]:
     """Return all replies about a NIC."""
     return {
         "link": _link(nic, ifindex),
@@ -39,7 +39,7 @@ def recording(training: Training, nic: Nic, ifindex: int) -> dict[str, object]:
         "settings": _settings(nic) | {"port": "fibre"},
         "link_modes": _link_modes(nic),
         "queueing": {"kind": "mq", "drops": 0, "overlimits": 0, "requeues": 0, "backlog_bytes": 0},
-        **(_rail(training, nic) if nic.device else _management(nic)),
+        **(_rail(host, nic) if nic.device else _management(nic)),
     }
 
 
@@ -78,10 +78,10 @@ def _link_modes(nic: Nic) -> dict[str, object]:
     return _settings(nic) | {"lanes": lanes if nic.port.up else None, "max_speed_bits_per_second": max_speed}
 
 
-def _rail(training: Training, nic: Nic) -> dict[str, object]:
+def _rail(host: Host, nic: Nic) -> dict[str, object]:
     """Return the replies about a rail, which has PFC on priority 3 with ECN and DSCP instead of 802.3x pause."""
     port, counters = nic.port, nic.port.counters
-    reason = next((reason for fault, reason in DOWN_REASONS.items() if training.has_fault(fault, nic)), None)
+    reason = next((reason for fault, reason in DOWN_REASONS.items() if host.has_fault(fault, nic)), None)
     state: dict[str, object] = {"up": port.up, "down_count": counters["link_down"]}
     fec: dict[str, object] = {
         "corrected_blocks": counters["fec_corrected_blocks"],
@@ -103,18 +103,18 @@ def _rail(training: Training, nic: Nic) -> dict[str, object]:
             "priority_classes": list(range(8)),
         },
         # Without a cable there is no module on the I2C bus.
-        "module": {"errno": "EIO"} if training.has_fault("link-down", nic) else _module(training, nic),
+        "module": {"errno": "EIO"} if host.has_fault("link-down", nic) else _module(host, nic),
     }
 
 
-def _module(training: Training, nic: Nic) -> dict[str, str]:
+def _module(host: Host, nic: Nic) -> dict[str, str]:
     """Return the memory of a rail's module; its temperature varies over time and differs between rails."""
-    temperature = 46 + nic.number + 3 * sin(training.uptime / 300 + nic.number)
+    temperature = 46 + nic.number + 3 * sin(host.uptime / 300 + nic.number)
     lanes = [
         modules.LaneReadings((1.1 - 0.05 * lane) * 1e-3, (1.3 - 0.04 * lane) * 1e-3, 0.08)
         for lane in range(modules.LANES)
     ]
-    if training.has_fault("dirty-optic", nic):
+    if host.has_fault("dirty-optic", nic):
         lanes[DIM_LANE] = lanes[DIM_LANE]._replace(received=0.6 * modules.RECEIVE_POWER_LEVELS[1])
     return modules.memory(f"SIM25030{nic.number:04d}", temperature, 3.29, lanes)
 
@@ -133,7 +133,7 @@ def mlx5(nic: Nic) -> dict[str, int]:
         values[f"{short}_discards_phy"] = 0
     return values | {
         "tx_errors_phy": 0,
-        "rx_crc_errors_phy": 0,
+        "rx_crc_errors_phy": counters["receive_errors"],
         "rx_symbol_err_phy": counters["fec_uncorrectable_blocks"],
         "rx_out_of_buffer": 0,
         "rx_pcs_symbol_err_phy": counters["symbol_errors"],

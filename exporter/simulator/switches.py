@@ -1,4 +1,7 @@
-"""The simulated leaf switches on the network: one has an SNMP agent, the other the JSON API of Onyx."""
+"""Simulated switches on the network, by an SNMP agent or the JSON API of Onyx."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from exporter.simulator import lldp_rows
 from exporter.simulator.lldp_rows import HOSTS, SWITCHES, Neighbour, mac
@@ -38,18 +41,77 @@ _ETHERNET = 6
 _UP, _DOWN = 1, 2
 _LARGEST_GAUGE = 2**32 - 1
 _MANAGEMENT_INDEX = 999001
-_DESCRIPTION = "Simulated leaf switch of fabric-exporter's demo"
+_DESCRIPTION = "Simulated switch of fabric-exporter's demo"
 
 
-def fill_agent(agent: SnmpAgent, leaf: LeafSwitch, training: Training) -> None:
-    """Add all rows of a switch to an agent: system group, ifTable, ifXTable, LLDP and PFC."""
-    indexed = _indexed(leaf)
+class Switch(Protocol):
+    """What a simulated switch shows."""
+
+    @property
+    def name(self) -> str:
+        """System name."""
+
+    @property
+    def management(self) -> SimulatedPort:
+        """The management port."""
+
+    @property
+    def ports(self) -> Sequence[SimulatedPort]:
+        """All ports but the management port."""
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since its start."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether its management does not answer."""
+
+    @property
+    def chassis(self) -> bytes:
+        """MAC address of its chassis."""
+
+    def neighbours(self) -> Mapping[str, Neighbour]:
+        """Return the neighbours by port."""
+
+
+class DemoLeaf:
+    """A leaf of the demo with one host."""
+
+    def __init__(self, leaf: LeafSwitch, training: Training) -> None:
+        """Args: leaf: The leaf. training: The model."""
+        self.name, self.management, self.chassis = leaf.name, leaf.management, mac(0x02, 1)
+        self._leaf, self._training = leaf, training
+
+    @property
+    def ports(self) -> Sequence[SimulatedPort]:
+        """All ports but the management port."""
+        return self._leaf.ports
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since its start."""
+        return self._training.uptime
+
+    @property
+    def silent(self) -> bool:
+        """Whether its management does not answer."""
+        return "switch-silent" in self._training.faults
+
+    def neighbours(self) -> Mapping[str, Neighbour]:
+        """Return the neighbours by port."""
+        return _neighbours(self._leaf, self._training)
+
+
+def fill_agent(agent: SnmpAgent, switch: Switch) -> None:
+    """Set all rows of a switch in an agent: system group, ifTable, ifXTable, LLDP and PFC."""
+    indexed = _indexed(switch)
     rows: dict[Oid, Typed] = {
         (*_SYSTEM, 1, 0): _text(_DESCRIPTION),
         # 2.999 is the arc for examples.
         (*_SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (2, 999, 1)),
         (*_SYSTEM, 4, 0): _text("demo@example.com"),
-        (*_SYSTEM, 5, 0): _text(leaf.name),
+        (*_SYSTEM, 5, 0): _text(switch.name),
         (*_SYSTEM, 6, 0): _text("row 1, rack 7"),
         _IF_NUMBER: Typed(INTEGER, len(indexed)),
     }
@@ -61,18 +123,19 @@ def fill_agent(agent: SnmpAgent, leaf: LeafSwitch, training: Training) -> None:
             (*_IFX, 1, index): _text(port.name),
             (*_IFX, 18, index): _text(port.alias),
         }
-    rows |= lldp_rows.local_system(leaf.name, _DESCRIPTION, mac(0x02, 1))
-    neighbours = _neighbours(leaf, training)
+    rows |= lldp_rows.local_system(switch.name, _DESCRIPTION, switch.chassis)
+    neighbours = switch.neighbours()
     for index, port in indexed.items():
         rows |= lldp_rows.port(port.name, port.alias, index, neighbours.get(port.name))
+    agent.clear()
     agent.set_many(rows)
-    update_agent(agent, leaf, training)
+    update_agent(agent, switch)
 
 
-def update_agent(agent: SnmpAgent, leaf: LeafSwitch, training: Training) -> None:
+def update_agent(agent: SnmpAgent, switch: Switch) -> None:
     """Update the states and counters of an agent from the model, all at once."""
-    rows: dict[Oid, Typed] = {(*_SYSTEM, 3, 0): Typed(TIME_TICKS, round(training.uptime * 100) % 2**32)}
-    for index, port in _indexed(leaf).items():
+    rows: dict[Oid, Typed] = {(*_SYSTEM, 3, 0): Typed(TIME_TICKS, round(switch.uptime * 100) % 2**32)}
+    for index, port in _indexed(switch).items():
         rows |= _states(index, port)
         # First columns of a direction: octets, then packets by cast; discards, then errors.
         rows |= _traffic(index, port, "receive", (*_IFX, 6), (*_IF, 13))
@@ -80,21 +143,23 @@ def update_agent(agent: SnmpAgent, leaf: LeafSwitch, training: Training) -> None
         if index != _MANAGEMENT_INDEX:
             rows |= _pfc(index, port)
     agent.set_many(rows)
-    agent.faults.silent = "switch-silent" in training.faults
+    agent.faults.silent = switch.silent
 
 
-def fill_onyx(switch: OnyxSwitch, leaf: LeafSwitch, training: Training) -> None:
-    """Add the ports of an Onyx switch and their neighbours."""
-    update_onyx(switch, leaf)
-    for name, one in _neighbours(leaf, training).items():
+def fill_onyx(onyx: OnyxSwitch, switch: Switch) -> None:
+    """Set the ports of an Onyx switch and their neighbours."""
+    update_onyx(onyx, switch)
+    for interface in onyx.ports.values():
+        interface.neighbours = []
+    for name, one in switch.neighbours().items():
         port = one.port if isinstance(one.port, str) else one.port.hex(":")
-        switch.ports[name].neighbours = [OnyxNeighbour(one.chassis.hex(":"), port, one.name)]
+        onyx.ports[name].neighbours = [OnyxNeighbour(one.chassis.hex(":"), port, one.name)]
 
 
-def update_onyx(switch: OnyxSwitch, leaf: LeafSwitch) -> None:
+def update_onyx(onyx: OnyxSwitch, switch: Switch) -> None:
     """Update an Onyx switch from the model."""
-    for port in leaf.ports:
-        interface = switch.ports.setdefault(port.name, OnyxPort(description=port.alias or "N/A"))
+    for port in switch.ports:
+        interface = onyx.ports.setdefault(port.name, OnyxPort(description=port.alias or "N/A"))
         interface.up = port.up
         interface.speed = f"{port.speed // 10**9}G" if port.up else "Unknown"
         interface.ecn_marked_packets = port.counters["ecn_marked"]
@@ -106,8 +171,8 @@ def update_onyx(switch: OnyxSwitch, leaf: LeafSwitch) -> None:
         interface.receive.pause_packets = port.counters["pause_frames"]
 
 
-def _indexed(leaf: LeafSwitch) -> dict[int, SimulatedPort]:
-    return {_MANAGEMENT_INDEX: leaf.management} | dict(enumerate(leaf.ports, start=1))
+def _indexed(switch: Switch) -> dict[int, SimulatedPort]:
+    return {_MANAGEMENT_INDEX: switch.management} | dict(enumerate(switch.ports, start=1))
 
 
 def _neighbours(leaf: LeafSwitch, training: Training) -> dict[str, Neighbour]:
@@ -156,8 +221,8 @@ def _traffic(index: int, port: SimulatedPort, direction: str, octets: Oid, disca
     """Return the columns of one direction: four of 64 bits from `octets` on, and two of 32 bits from `discards` on."""
     values = (port.wire_bytes(direction), port.packets(direction, UNICAST), port.packets(direction, ["multicast"]), 0)
     rows = {(*octets[:-1], octets[-1] + place, index): Typed(COUNTER64, value) for place, value in enumerate(values)}
-    errors = port.counters[f"{direction}_errors"] % 2**32
+    discarded, errors = (port.counters[f"{direction}_{name}"] % 2**32 for name in ("discards", "errors"))
     return rows | {
-        (*discards, index): Typed(COUNTER32, 0),
+        (*discards, index): Typed(COUNTER32, discarded),
         (*discards[:-1], discards[-1] + 1, index): Typed(COUNTER32, errors),
     }

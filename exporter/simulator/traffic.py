@@ -223,7 +223,8 @@ class Training:
         """Count packets lost in both directions; the other counters of packets do not include them."""
         lost = rail.port.counters.add("fec_uncorrectable_blocks", packets)
         rail.port.counters.add("symbol_errors", lost)
-        rail.port.counters.add("out_of_sequence", lost)
+        for name in ("out_of_sequence", "sequence_errors"):
+            rail.port.counters.add(name, lost)
         self.leaf_port(rail.number).counters.add("receive_errors", lost)
 
     def _forward(self, rail: Nic, kind: str, amount: float) -> int:
@@ -254,7 +255,8 @@ class Training:
             counters.add(
                 "fec_corrected_blocks", FEC_BLOCKS_A_BIT * counters.add("fec_corrected_bits", corrected * seconds)
             )
-            counters.add("out_of_sequence", 0.02 * seconds)
+            for name in ("out_of_sequence", "sequence_errors"):
+                counters.add(name, 0.02 * seconds)
             if self.has_fault("slow-pcie", rail):
                 counters.add("pci_errors", seconds)
             if rail.port.speed < RAIL_SPEED:

@@ -27,7 +27,7 @@ FACTOR = 60
 @cache
 def rules() -> list[dict]:
     groups = yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
-    return [rule for group in groups for rule in group["rules"]]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 
 def inhibitions() -> list[dict]:

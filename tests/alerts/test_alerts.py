@@ -12,7 +12,7 @@ import yaml
 from exporter.daemon.sources import metrics
 from tests.helpers import promtool
 from tests.helpers.paths import ROOT
-from tests.helpers.promql import exported, faults, selectors
+from tests.helpers.promql import exported, faults, recorded, selectors
 
 RULES = ROOT / "alerts" / "fabric.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
@@ -23,28 +23,39 @@ ALERTS = {
     "FabricCongestionDiscards",
     "FabricCounterSaturated",
     "FabricFecUncorrectable",
+    "FabricHostDrops",
+    "FabricJobAdaptersUnused",
+    "FabricJobGpudirectOff",
     "FabricJobHang",
     "FabricJobImbalanced",
     "FabricJobMfuLow",
     "FabricJobNetworkBound",
+    "FabricJobOnTcp",
     "FabricJobPortFaulty",
+    "FabricJobSlower",
+    "FabricJobSlowerThanLastWeek",
     "FabricJobUtilizationLow",
     "FabricJobUtilizationVeryLow",
     "FabricLinkDegraded",
     "FabricLinkDown",
     "FabricLinkErrors",
     "FabricLinkFlapping",
+    "FabricLinkMoved",
+    "FabricLinkNew",
     "FabricNodeGone",
     "FabricNodeSilent",
     "FabricOpticsReceivePowerLow",
     "FabricOpticsTooHot",
     "FabricOversubscription",
+    "FabricPauseInTraffic",
+    "FabricPauseOutlier",
     "FabricPauseShare",
     "FabricPauseStorm",
     "FabricPciDegraded",
     "FabricPeerUnanswered",
     "FabricPortsMissing",
     "FabricRailImbalance",
+    "FabricRailMiscabled",
     "FabricRetransmissions",
     "FabricSourceStale",
     "FabricStraggler",
@@ -56,12 +67,23 @@ ALERTS = {
     "FabricSwitchRestarted",
     "FabricTimingsLost",
     "FabricUplinkImbalance",
+    "FabricUplinkOverloaded",
 }
 
 
 @cache
-def rules() -> list[dict[str, Any]]:
+def every_kind_of_rule() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+@cache
+def rules() -> list[dict[str, Any]]:
+    return [rule for rule in every_kind_of_rule() if "alert" in rule]
+
+
+@cache
+def known() -> dict[str, set[str]]:
+    return exported() | recorded(every_kind_of_rule())
 
 
 def identity(rule: Mapping[str, Any]) -> tuple[str, ...]:
@@ -73,14 +95,38 @@ def written(rule: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {(name, value) for name, value in rule["labels"].items() if "{{" in value}
 
 
+def measured(expr: str) -> str:
+    """Return the first metric of an expression; for a recorded one, the first metric of the rule that records it."""
+    made = {rule["record"]: rule["expr"] for rule in every_kind_of_rule() if "record" in rule}
+    name = selectors(promql.parse(expr))[0].name
+    return measured(made[name]) if name in made else name
+
+
 @cache
 def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {"collectives", "flaps", "infiniband", "links", "losses", "switches", "traffic"}
+SLOW = {
+    "cabling",
+    "collectives",
+    "flaps",
+    "infiniband",
+    "jobs",
+    "links",
+    "losses",
+    "pauses",
+    "port_errors",
+    "switches",
+    "traffic",
+    "transport",
+    "uplinks",
+}
 """Proofs that promtool evaluates for more than some seconds: over hours of series."""
 
+every_expression = pytest.mark.parametrize(
+    "rule", every_kind_of_rule(), ids=lambda rule: rule.get("record") or "-".join(filter(None, identity(rule)))
+)
 every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: "-".join(filter(None, identity(rule))))
 
 
@@ -118,7 +164,7 @@ PLACES = {
     "rdma": ({"host"},),
     "nic": ({"host", "device"},),
     "pci": ({"host", "pci"},),
-    "switch": ({"switch"},),
+    "switch": ({"switch"}, {"host", "device"}),
     "ib": ({"node_name"}, {"instance"}),
     "nccl": ({"train_job"}, {"instance"}),
     "collector": ({"instance"},),
@@ -154,12 +200,19 @@ def test_imbalance_never_pages():
     assert {rule["labels"]["severity"] for rule in rules() if rule["alert"] in imbalances} == {"warning"}
 
 
-@every_rule
+def test_recorded_series_are_named_by_their_level_and_operation_and_used_by_a_rule():
+    names = [rule["record"] for rule in every_kind_of_rule() if "record" in rule]
+    assert [name for name in names if not re.fullmatch(r"[a-z_]+:fabric_[a-z_]+:[a-z]+", name)] == []
+    asked = {one.name for rule in every_kind_of_rule() for one in selectors(promql.parse(rule["expr"]))}
+    assert set(names) - asked == set()
+
+
+@every_expression
 def test_what_a_rule_asks_for_exists(rule):
-    assert faults(promql.parse(rule["expr"]), exported()) == []
+    assert faults(promql.parse(rule["expr"]), known()) == []
 
 
-@every_rule
+@every_expression
 def test_what_a_rule_asks_for_is_exported_without_being_kept(rule):
     """An alert on what only some configurations export would silently never fire, or lack its guard."""
     details = {metric.name for metric in metrics() if metric.detail}
@@ -179,10 +232,14 @@ def test_report_56_no_rule_looks_at_one_priority_alone():
     assert {"fabric_nic_receive_pfc_paused_seconds_total", "fabric_nic_transmit_pfc_paused_seconds_total"} <= asked
 
 
+SERIES = r"\b(?:[a-z_]+:)?fabric_[a-z_]+\b(?::[a-z]+\b)?"
+"""Metrics, and series that rules record."""
+
+
 def test_what_the_annotations_name_exists():
-    named = set(re.findall(r"\bfabric_[a-z_]+\b", " ".join(str(rule["annotations"]) for rule in rules())))
+    named = set(re.findall(SERIES, " ".join(str(rule["annotations"]) for rule in rules())))
     assert named
-    assert named <= exported().keys()
+    assert named <= known().keys()
 
 
 def test_series_of_the_proofs_are_those_of_the_exporter():
@@ -204,7 +261,7 @@ def test_series_of_the_proofs_are_those_of_the_exporter():
 def test_the_proofs_show_a_rule_fire_resolve_and_stay_silent(rule):
     """Fires with its labels, is gone later in the same case, and there is another case where it never fires."""
     wanted = {"side": "", **{name: value for name, value in rule["labels"].items() if "{{" not in value}}
-    main = selectors(promql.parse(rule["expr"]))[0].name
+    main = measured(rule["expr"])
     fired = resolved = silent = False
     for case in cases():
         asserted = [one for one in case.get("alert_rule_test", ()) if one["alertname"] == rule["alert"]]

@@ -253,3 +253,11 @@ def test_a_host_of_no_class_has_no_expectations():
 )
 def test_path_of_the_expectation_that_applies_to_a_host(host, name, path):
     assert parse(FLEET, "c.yml", []).expect.path_of(name, host) == path
+
+
+@pytest.mark.parametrize("share", ["0", "-0.1", "1.01", ".nan"])
+def test_a_share_of_the_links_is_above_0_and_up_to_1(share):
+    with pytest.raises(ConfigError, match=r"c\.yml.*expect.*bandwidth_share is .*; give a share above 0, up to 1"):
+        parse(f"expect: {{bandwidth_share: {share}}}".encode(), "c.yml", PARTS)
+    assert parse(b"expect: {bandwidth_share: 1}", "c.yml", PARTS).expect.bandwidth_share == 1.0
+    assert parse(b"", "c.yml", PARTS).expect.bandwidth_share == 0.8

@@ -37,7 +37,7 @@ from exporter.outputs.negotiation import Format
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.host import HostFiles
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switches import fill_agent, update_agent
+from exporter.simulator.switches import DemoLeaf, fill_agent, update_agent
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import OCTET_STRING, Typed
 
@@ -127,13 +127,13 @@ async def leaf(number=0):
     """Serve a leaf switch by SNMP, under a name of its own."""
     training = Training(())
     async with SnmpAgent() as agent:
-        fill_agent(agent, training.leaves[0], training)
+        fill_agent(agent, DemoLeaf(training.leaves[0], training))
         agent.set((1, 3, 6, 1, 2, 1, 1, 5, 0), Typed(OCTET_STRING, f"switch-{number}".encode()))
         agent.address = "{}:{}".format(*await agent.start())
 
         def move(seconds):
             training.advance(seconds)
-            update_agent(agent, training.leaves[0], training)
+            update_agent(agent, DemoLeaf(training.leaves[0], training))
 
         agent.move = move
         yield agent

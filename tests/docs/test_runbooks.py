@@ -12,15 +12,13 @@ from exporter.core.table import Kind
 from exporter.daemon.sources import metrics
 from tests.helpers import runbooks
 from tests.helpers.paths import ROOT
-from tests.helpers.promql import exported, faults
+from tests.helpers.promql import exported, faults, recorded
 from tests.helpers.stack import demo, own_folder, prometheus, until
 
-RULES: list[dict[str, Any]] = [
-    rule
-    for group in yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
-    for rule in group["rules"]
-    if "alert" in rule
+EVERY_RULE: list[dict[str, Any]] = [
+    rule for group in yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"] for rule in group["rules"]
 ]
+RULES = [rule for rule in EVERY_RULE if "alert" in rule]
 ALERTS = {rule["alert"] for rule in RULES}
 PAGES = {path.stem: runbooks.parse(path.read_text()) for path in runbooks.paths()}
 QUERIES = [(name, query) for name, page in PAGES.items() for query in runbooks.queries(page)]
@@ -37,7 +35,7 @@ def which(rule: dict[str, Any]) -> frozenset[str]:
 
 
 def series() -> dict[str, set[str]]:
-    """Return what can be queried without `keep`: no details, and the parts of histograms."""
+    """Return what can be queried without `keep`: no details, the parts of histograms, and what rules record."""
     known = exported()
     for metric in metrics():
         labels = known[metric.name]
@@ -45,7 +43,7 @@ def series() -> dict[str, set[str]]:
             del known[metric.name]
         if metric.kind is Kind.HISTOGRAM and not metric.detail:
             known[f"{metric.name}_bucket"] = labels | {"le"}
-    return known
+    return known | recorded(EVERY_RULE)
 
 
 def panels() -> set[tuple[str, str, str]]:

@@ -25,7 +25,7 @@ _VALUE = re.compile(
     r"^((?:process_|python_gc_|fabric_switch_(?:poll_duration|unchanged_polls)|fabric_source_(?:last_success|read_duration|reads|overruns|failures)"
     r"|fabric_ib_sweep_(?:duration_seconds|datagrams_total)"
     r"|fabric_exporter_(?:config_last_reload_success_time|event_loop_lag|http_requests|burst_ticks)"
-    r"|fabric_nccl_(?:verdict_seconds|unmatched_collectives)"
+    r"|fabric_nccl_(?:verdict_seconds|unmatched_collectives|log_age_seconds)"
     r"|fabric_rdma_(?:receive|transmit)_utilization_samples_(?:bucket|count))\S*) .*$",
     re.MULTILINE,
 )

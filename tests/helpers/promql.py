@@ -1,6 +1,7 @@
 """Looks into PromQL: do the metrics and labels that an expression names exist in the exporter."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import promql_parser as promql
 
@@ -13,6 +14,19 @@ def exported() -> dict[str, set[str]]:
     """Return every metric that the exporter can have with its labels, those of Prometheus included."""
     found = {metric.name: {*metric.labels, *metric.extra, *TARGET_LABELS} for metric in metrics()}
     return {**found, "up": set(TARGET_LABELS), "ALERTS": {"alertname", "alertstate", "severity", *TARGET_LABELS}}
+
+
+def recorded(rules: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return every series that rules record with the labels that it may have; rules may use what later ones record."""
+    written = [(one["record"], promql.parse(one["expr"]), one.get("labels", {})) for one in rules if "record" in one]
+    found: dict[str, set[str]] = {}
+    while True:
+        before, found = found, {}
+        known = exported() | before
+        for name, expr, own in written:
+            found.setdefault(name, set()).update(own, labels_of(expr, known))
+        if found == before:
+            return found
 
 
 def selectors(expr: promql.Expr) -> list[promql.VectorSelector]:
@@ -45,8 +59,12 @@ def faults(expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
 
 
 def _missing(word: str, labels: set[str], expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
-    have = set().union(*(known.get(one.name or "", set()) for one in selectors(expr)), _written(expr))
-    return [f"{word} ({label}): not a label of {expr.prettify()}" for label in labels - have]
+    return [f"{word} ({label}): not a label of {expr.prettify()}" for label in labels - labels_of(expr, known)]
+
+
+def labels_of(expr: promql.Expr, known: Mapping[str, set[str]]) -> set[str]:
+    """Return the labels that the result of an expression may have, and maybe more."""
+    return set().union(*(known.get(one.name or "", set()) for one in selectors(expr)), _written(expr))
 
 
 def _written(expr: promql.Expr) -> set[str]:

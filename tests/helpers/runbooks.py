@@ -16,7 +16,9 @@ SECTIONS = (
     "Why it may be silent or wrong",
 )
 PANEL = re.compile(r"\[([^\]:]+): ([^\]]+)\]\((\.\./\.\./dashboards/[a-z-]+\.json)\)")
-METRIC = re.compile(r"\bfabric_[a-z0-9_]+\b")
+METRIC = re.compile(r"\b(?:[a-z_]+:)?fabric_[a-z0-9_]+\b(?::[a-z]+\b)?")
+"""A metric, or a series that a rule records."""
+
 QUERY = re.compile(r"fabric_[a-z0-9_]+|\bup\b|\bprocess_[a-z_]+")
 """What only a query has: a command names no metric."""
 

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switches import fill_agent, update_agent
+from exporter.simulator.switches import DemoLeaf, fill_agent, update_agent
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import (
     COUNTER32,
@@ -274,9 +274,9 @@ def test_the_leaf_of_the_demo_has_neighbours_and_pause_frames():
     training = Training(["pause-storm"])
     agent = SnmpAgent()
     leaf = training.leaves[0]
-    fill_agent(agent, leaf, training)
+    fill_agent(agent, DemoLeaf(leaf, training))
     training.advance(30)
-    update_agent(agent, leaf, training)
+    update_agent(agent, DemoLeaf(leaf, training))
     local = {port.name: index for index, port in enumerate(leaf.ports, start=1)}
     rail = training.rails[1]
     port = training.leaf_port(1)

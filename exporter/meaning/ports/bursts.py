@@ -1,9 +1,10 @@
 """Bursts: utilization of links sampled at a fixed tick.
 
 Samples become shares of the link speed. All of them are counted in a cumulative histogram, so that a burst of a tick or
-longer is visible whatever the scrape interval; beside it is the highest sample of the last minute. A sample is skipped
-if its counters fell, or if the link changed its speed or was re-created since the sample before. After skipped ticks
-the next sample is measured over its true time, and counted once.
+longer is visible whatever the scrape interval; beside it are the highest sample of the last minute, and the time in
+which there was traffic, by which a pause can be compared with the time in which it can do harm. A sample is skipped if
+its counters fell, or if the link changed its speed or was re-created since the sample before. After skipped ticks the
+next sample is measured over its true time, and counted once.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -28,11 +29,28 @@ WINDOW = 60.0
 
 DIRECTIONS = ("receive", "transmit")
 
+BUSY = 0.01
+"""Share of the link speed from which a sample counts as traffic: control messages stay below it."""
+
+ENDINGS = ("utilization_samples", "utilization_highest_ratio", "busy_seconds_total")
+"""Metrics of each direction."""
+
 BUCKETS = vocabulary.ENDINGS["receive_utilization_samples"].buckets
 
 
 Taken: TypeAlias = tuple[tuple[float, ...], ...]
 """Samples (time, bytes received, bytes transmitted, link speed) in order of time; a state keeps only the last one."""
+
+
+class Share(NamedTuple):
+    """One sample of one direction: its end and its duration in seconds, and its share of the link speed."""
+
+    time: float
+    seconds: float
+    share: float
+
+
+NO_SHARES: tuple[tuple[Share, ...], ...] = ((),) * len(DIRECTIONS)
 
 
 class Direction(NamedTuple):
@@ -41,12 +59,14 @@ class Direction(NamedTuple):
     Attributes:
         counts: Samples up to each bound, cumulative, +Inf last.
         sum: Sum of all samples.
+        busy: Seconds of the samples with traffic.
         highest: Time and share of each sample of the window that no later one exceeds: the first is the highest, and
             there are few.
     """
 
     counts: tuple[int, ...] = (0,) * (len(BUCKETS) + 1)
     sum: float = 0.0
+    busy: float = 0.0
     highest: tuple[tuple[float, float], ...] = ()
 
 
@@ -66,7 +86,7 @@ def _histogram_schema(schema: Schema) -> Schema | None:
     """Return the schema of the histograms made from an internal schema of samples; None for any other schema."""
     if not schema.internal or vocabulary.SAMPLES not in schema.metrics:
         return None
-    endings = [f"{way}_{what}" for what in ("utilization_samples", "utilization_highest_ratio") for way in DIRECTIONS]
+    endings = [f"{way}_{what}" for what in ENDINGS for way in DIRECTIONS]
     return vocabulary.schema(schema.prefix, schema.labels, endings, details=schema.details)
 
 
@@ -96,6 +116,7 @@ def step(state: BurstState | None, table: Table) -> tuple[BurstState | None, Seq
         columns += [
             Column(histograms.metrics[f"{way}_utilization_samples"], counted),
             Column(histograms.metrics[f"{way}_utilization_highest_ratio"], highest),
+            Column(histograms.metrics[f"{way}_busy_seconds_total"], [one.busy for one in seen]),
         ]
     by_ending = {one.metric.ending: one for one in columns}
     return rows, (Table(histograms, table.rows, by_ending, table.time, part=table.part),)
@@ -106,30 +127,32 @@ def _advanced(row: RowState, taken: Taken, epoch: Hashable, now: float) -> RowSt
     before = row.last if epoch == row.epoch else ()
     shares = list(_shares((*before, *taken)))
     seen = [
-        _with_shares(one, [(time, share) for time, *both in shares if (share := both[direction]) <= SLACK], now)
-        for direction, one in enumerate(row.seen)
+        _with_shares(one, [sample for sample in of_way if sample.share <= SLACK], now)
+        for one, of_way in zip(row.seen, zip(*shares, strict=True) if shares else NO_SHARES, strict=True)
     ]
     return RowState(taken[-1:] or before, epoch, tuple(seen))
 
 
-def _shares(samples: Taken) -> Iterator[tuple[float, ...]]:
-    """Yield the time of each sample, and the utilization of each direction since the previous sample."""
+def _shares(samples: Taken) -> Iterator[tuple[Share, ...]]:
+    """Yield the share of each sample since the previous one, by direction."""
     for (then, *old, old_speed), (now, *new, speed) in pairwise(samples):
         moved = [after - before for after, before in zip(new, old, strict=True)]
-        if now > then and speed == old_speed and min(moved) >= 0:
-            yield (now, *(one / (now - then) / speed for one in moved))
+        seconds = now - then
+        if seconds > 0 and speed == old_speed and min(moved) >= 0:
+            yield tuple(Share(now, seconds, one / seconds / speed) for one in moved)
 
 
-def _with_shares(before: Direction, shares: Sequence[tuple[float, float]], now: float) -> Direction:
+def _with_shares(before: Direction, shares: Sequence[Share], now: float) -> Direction:
     """Return the histogram after further shares, and the shares that may still become the highest."""
     counts = [
-        count + sum(share <= bound for _, share in shares)
+        count + sum(one.share <= bound for one in shares)
         for count, bound in zip(before.counts, (*BUCKETS, float("inf")), strict=True)
     ]
     highest = list(before.highest)
-    for time, share in shares:
-        while highest and highest[-1][1] <= share:
+    for one in shares:
+        while highest and highest[-1][1] <= one.share:
             highest.pop()
-        highest.append((time, share))
+        highest.append((one.time, one.share))
     recent = tuple(one for one in highest if now - one[0] < WINDOW)
-    return Direction(tuple(counts), before.sum + sum(share for _, share in shares), recent)
+    busy = sum(one.seconds for one in shares if one.share >= BUSY)
+    return Direction(tuple(counts), before.sum + sum(one.share for one in shares), before.busy + busy, recent)

@@ -1,4 +1,4 @@
-"""Oversubscription of a leaf switch: speed of its ports to hosts over the speed of its uplinks.
+"""Oversubscription of a leaf switch, Ethernet or InfiniBand: speed of its ports to hosts over that of its uplinks.
 
 A leaf with equal speed down and up has a ratio of 1; one that lost one of four uplinks, 1.33. Only links that are up
 count; the ratio is absent if the speed of one of them is unknown. Beside it is the utilization of all uplinks together:
@@ -30,10 +30,8 @@ UPLINK_RATES = MappingProxyType(
 )
 """Rates of ports, with the ending of their sum over all uplinks as a share of the sum of their speeds."""
 
-SCHEMA = vocabulary.schema(
-    "fabric_switch_",
-    ("switch",),
-    own={
+_OWN = MappingProxyType(
+    {
         RATIO: gauge(
             "Speed of all ports to hosts that are up over the speed of all uplinks that are up; absent if the speed of"
             " one of them is unknown."
@@ -46,17 +44,27 @@ SCHEMA = vocabulary.schema(
             "Bytes transmitted on all uplinks that are up over the last poll interval, as a share of the sum of their"
             " speeds."
         ),
-    },
+    }
 )
+
+SCHEMAS = MappingProxyType(
+    {
+        prefix: vocabulary.schema(prefix, (label,), own=_OWN)
+        for prefix, label in (("fabric_switch_", "switch"), ("fabric_ib_", "guid"))
+    }
+)
+"""Schemas of switches, by the prefix of their ports."""
 
 
 def outputs(schema: Schema) -> list[Metric]:
     """List the metrics that `step` makes from tables of a schema: of ports of a switch."""
-    return list(SCHEMA.metrics.values()) if _has_ports(schema) else []
+    made = _switch_schema(schema)
+    return [] if made is None else list(made.metrics.values())
 
 
-def _has_ports(schema: Schema) -> bool:
-    return schema.prefix == SCHEMA.prefix and vocabulary.EXPECTED_SPEED in schema.metrics
+def _switch_schema(schema: Schema) -> Schema | None:
+    """Return the schema of the switch of a table of ports; None for any other table."""
+    return SCHEMAS.get(schema.prefix) if vocabulary.EXPECTED_SPEED in schema.metrics else None
 
 
 def step(state: Rows | None, table: Table) -> tuple[Rows | None, Sequence[Table]]:
@@ -66,7 +74,8 @@ def step(state: Rows | None, table: Table) -> tuple[Rows | None, Sequence[Table]
         state: The row of the last table, cached for its text.
         table: Any table, after the rates; all its rows are of one switch.
     """
-    if table.kinds is None or not table.rows.keys or not _has_ports(table.schema):
+    schema = _switch_schema(table.schema)
+    if schema is None or table.kinds is None or not table.rows.keys:
         return state, (table,)
     ups = table.values("link_up") or [None] * len(table.rows)
     places: dict[str, list[int]] = {UP: [], DOWN: []}
@@ -77,9 +86,9 @@ def step(state: Rows | None, table: Table) -> tuple[Rows | None, Sequence[Table]
     if not values:
         return state, (table,)
     key: LabelValues = table.rows.keys[0][:1]
-    rows = state if state is not None and state.keys == (key,) else Rows(SCHEMA.labels, [key], {})
-    columns = {ending: Column(SCHEMA.metrics[ending], [value]) for ending, value in values.items()}
-    return rows, (table, Table(SCHEMA, rows, columns, table.time, part=table.part))
+    rows = state if state is not None and state.keys == (key,) else Rows(schema.labels, [key], {})
+    columns = {ending: Column(schema.metrics[ending], [value]) for ending, value in values.items()}
+    return rows, (table, Table(schema, rows, columns, table.time, part=table.part))
 
 
 def _values(table: Table, up: Sequence[int], down: Sequence[int]) -> dict[str, float]:

@@ -9,7 +9,7 @@ All ranks of a synchronising operation end together, so the last rank to start h
 about that time, and every other rank waited for the difference of its own time to it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
@@ -141,9 +141,9 @@ class Collectives:
         is_alone = len(communicator.members) == 1
         for one in timings:
             value, size, microseconds, timed, queued = one if len(one) == 5 else (*one, None, None)[:5]
-            number = int(value)
             if timed == 0 or microseconds <= 0:
                 continue
+            number = int(value)
             reached = max(reached, number)
             waiting = pending.get(number)
             if waiting is None:
@@ -235,13 +235,13 @@ class Collectives:
         job.opened.remove(closed.host)
         for of_kind in closed.pending.values():
             for pending in of_kind.values():
-                self._end_wait(job, pending)
+                self._end_waits(job, pending.host, 1)
         for host, members in closed.places.items():
             self._members.remove(host, members)
 
-    def _end_wait(self, job: Job, pending: Pending) -> None:
-        job.waiting.remove(pending.host)
-        self._waiting.remove(pending.host)
+    def _end_waits(self, job: Job, host: str, operations: int) -> None:
+        job.waiting.remove(host, operations)
+        self._waiting.remove(host, operations)
 
     def _communicator(self, job: Job, stream: Stream, now: float) -> Communicator | None:
         host = stream.host
@@ -317,8 +317,9 @@ class Collectives:
         """Settle operations of one kind."""
         settled = communicator.settled.setdefault(kind, SettledNumbers())
         arrivals = communicator.arrivals.setdefault(kind, deque(maxlen=MAX_UNFOLDED))
+        for host, waited in Counter([pending.host for pending in due.values()]).items():
+            self._end_waits(job, host, waited)
         for number, pending in due.items():
-            self._end_wait(job, pending)
             reported = len(pending.times)
             if reported > 1 or number <= communicator.highest.get(kind, -1) + SETTLED_WINDOW:
                 settled.add(number)  # else one rank alone is far ahead: its number must not hide those of all others
@@ -349,8 +350,9 @@ def _passed(communicator: Communicator, active: Sequence[str]) -> dict[str, int]
 
 def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Progress:
     """Return the progress of a rank, and since when it is the same: numbers only grow, whatever reports are lost."""
-    same = before is not None and before[:2] == (begun, ended)
-    return Progress(begun, ended, now, before.since if before is not None and same else now)
+    if before is not None and before.begun == begun and before.ended == ended:
+        return Progress(begun, ended, now, before.since)
+    return Progress(begun, ended, now, now)
 
 
 def _add_traffic(tick: Tick, kind: str, pending: Pending, share: float) -> None:

@@ -1,8 +1,9 @@
 """Bus bandwidth of a job's collectives between nodes, compared with the bandwidth that the network should have."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from exporter.core.collectives import bus_factor
 from exporter.meaning.training.alignment import SILENT_SECONDS, nodes_of
@@ -24,17 +25,26 @@ MAX_SHAPES = 1024
 """Kinds, sizes and shapes of communicators of one job whose highest bandwidth is kept."""
 
 
+class Shape(NamedTuple):
+    """Shape of collectives: their kind, size in bytes (a power of two), ranks and nodes."""
+
+    kind: str
+    size: int
+    ranks: int
+    nodes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """Expected bus bandwidth in bytes per second.
 
     Attributes:
         measured: By kind and size, from nccl-tests.
-        theory: From the speed of the links, if known.
+        allowed: Returns what the links allow, by communicator and shape; None if they are unknown.
     """
 
     measured: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    theory: float | None = None
+    allowed: Callable[[str, Shape], float | None] = lambda _name, _shape: None
 
 
 @dataclass(slots=True)
@@ -51,36 +61,37 @@ def bus_bandwidth(kind: str, ranks: int, bytes_per_microsecond: float) -> float 
     return None if factor is None else bytes_per_microsecond * 1e6 * factor
 
 
-def bandwidth_shares(
-    job: Job, history: dict[tuple[str, int, int, int], BestBandwidth], baseline: Baseline, now: float
-) -> dict[str, float]:
+def bandwidth_shares(job: Job, history: dict[Shape, BestBandwidth], baseline: Baseline, now: float) -> dict[str, float]:
     """Return the share of the expected bandwidth that each communicator of a job reaches, with its slowest operations.
 
     A slow port slows all ranks of its ring equally, and other communicators of the job not at all.
     """
-    speeds: dict[tuple[str, int, int, int], dict[str, float]] = {}
+    shares: dict[str, float] = {}
+    for key, by_name in speeds_between_nodes(job, now).items():
+        if key not in history and len(history) >= MAX_SHAPES:
+            del history[min(history, key=lambda shape: history[shape].ticks)]
+        best = history.setdefault(key, BestBandwidth())
+        best.ticks += 1
+        best.value = max(best.value, sorted(by_name.values())[len(by_name) // 2])
+        measured, own = baseline.measured.get(key[:2]), best.value if best.ticks >= MIN_HISTORY_TICKS else 0.0
+        for name, speed in by_name.items():
+            expected = measured or max(baseline.allowed(name, key) or 0.0, own)
+            if expected:
+                shares[name] = min(shares.get(name, math.inf), speed / expected)
+    return shares
+
+
+def speeds_between_nodes(job: Job, now: float) -> dict[Shape, dict[str, float]]:
+    """Return the recent bus bandwidth of collectives between nodes, in bytes per second, by shape and communicator."""
+    speeds: dict[Shape, dict[str, float]] = {}
     for name, communicator in job.communicators.items():
         nodes = nodes_of(job, communicator)
         if nodes > 1:  # others are limited by the links within a node
             for (kind, size), found in _recent_speeds(communicator, now).items():
                 speed = bus_bandwidth(kind, communicator.ranks, found)
                 if speed is not None:
-                    shape = (kind, size, communicator.ranks, nodes)
-                    speeds.setdefault(shape, {})[name] = speed
-    shares: dict[str, float] = {}
-    for key, by_name in speeds.items():
-        if key not in history and len(history) >= MAX_SHAPES:
-            del history[min(history, key=lambda shape: history[shape].ticks)]
-        best = history.setdefault(key, BestBandwidth())
-        best.ticks += 1
-        best.value = max(best.value, sorted(by_name.values())[len(by_name) // 2])
-        expected = baseline.measured.get(key[:2]) or baseline.theory
-        if expected is None and best.ticks >= MIN_HISTORY_TICKS:
-            expected = best.value
-        if expected:
-            for name, speed in by_name.items():
-                shares[name] = min(shares.get(name, math.inf), speed / expected)
-    return shares
+                    speeds.setdefault(Shape(kind, size, communicator.ranks, nodes), {})[name] = speed
+    return speeds
 
 
 def _recent_speeds(communicator: Communicator, now: float) -> dict[tuple[str, int], float]:

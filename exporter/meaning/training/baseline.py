@@ -13,7 +13,7 @@ MAX_SIZE = 1 << 40
 """Size up to which the bandwidth of the largest measured operation is expected."""
 
 
-def baseline(measurements: Iterable[Mapping[tuple[str, int], float]], theory: float | None = None) -> Baseline:
+def baseline(measurements: Iterable[Mapping[tuple[str, int], float]]) -> Baseline:
     """Return a baseline of bus bandwidths by kind and size, in bytes per second.
 
     Of several results for one size the highest is used; of several sizes in one bucket the lowest, as operations of the
@@ -22,7 +22,6 @@ def baseline(measurements: Iterable[Mapping[tuple[str, int], float]], theory: fl
 
     Args:
         measurements: Results of each run of the benchmark.
-        theory: Bandwidth of the links, used where nothing was measured.
     """
     best: dict[tuple[str, int], float] = {}
     for measured in measurements:
@@ -35,7 +34,7 @@ def baseline(measurements: Iterable[Mapping[tuple[str, int], float]], theory: fl
             bucket = size_bucket(size)
             buckets[bucket] = min(bandwidth, buckets.get(bucket, bandwidth))
     filled = {(kind, size): found for kind, buckets in lowest.items() for size, found in _filled(buckets).items()}
-    return Baseline(filled, theory)
+    return Baseline(filled)
 
 
 def _filled(buckets: Mapping[int, float]) -> dict[int, float]:

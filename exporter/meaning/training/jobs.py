@@ -6,7 +6,7 @@ of a job.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,14 +21,17 @@ from exporter.core.table import (
     Samples,
     Schema,
     Table,
+    Value,
 )
-from exporter.meaning.training import step_budget
+from exporter.meaning.training import job_kinds, past, step_budget
 from exporter.meaning.training.alignment import FORGET_SECONDS, Collectives
 from exporter.meaning.training.bandwidth import (
     MIN_BYTES,
     Baseline,
+    Shape,
     bus_bandwidth,
 )
+from exporter.meaning.training.link_limits import LinkLimits, Links, expected
 from exporter.meaning.training.metrics import JOBS, KINDS, RANKS, VERDICTS
 from exporter.meaning.training.records import Job, Stream, Timing, TimingValues, Waits
 from exporter.meaning.training.verdicts import (
@@ -54,12 +57,16 @@ MAX_HOST_RANKS = 1024
 
 
 class Outputs(NamedTuple):
-    """Schemas of the resulting tables: by rank, by job, by job and verdict, by job and kind, and by planned job."""
+    """Schemas of the resulting tables.
+
+    By rank, by job, by job and verdict, by job and kind, by job and measure, and by planned job.
+    """
 
     ranks: Schema
     jobs: Schema
     verdicts: Schema
     kinds: Schema
+    pasts: Schema
     budgets: Schema
 
 
@@ -68,11 +75,13 @@ class JobKnowledge:
     """Configured knowledge about jobs.
 
     Attributes:
-        baseline: Expected bandwidth of the network.
+        baseline: Bandwidth of the network as it was measured.
+        links: Links of hosts.
         plans: Plans by patterns of job names; the first that matches applies.
     """
 
     baseline: Baseline = field(default_factory=Baseline)
+    links: Links = field(default_factory=Links)
     plans: Sequence[tuple[str, step_budget.Plan]] = ()
 
     def plan(self, job: str) -> step_budget.Plan | None:
@@ -99,6 +108,8 @@ class TrainingState:
         memories: What verdicts are formed from, by job.
         ranks: Sums by job and rank.
         ranks_by_host: Number of these by host.
+        limits: What the links of each job allow.
+        pasts: Past of each job.
         meters: Steps of jobs with a plan.
         keepers: Rows of the resulting tables, by the endings of their metrics.
     """
@@ -107,6 +118,8 @@ class TrainingState:
     memories: dict[str, JobMemory] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankSums] = field(default_factory=dict)
     ranks_by_host: Shares[str] = field(default_factory=Shares)
+    limits: dict[str, LinkLimits] = field(default_factory=dict)
+    pasts: dict[str, past.Past] = field(default_factory=dict)
     meters: dict[str, step_budget.StepMeter] = field(default_factory=dict)
     keepers: dict[tuple[str, ...], RowKeeper] = field(default_factory=dict)
 
@@ -131,6 +144,7 @@ def _declare(schema: Schema) -> Outputs:
         declared(("train_job",), JOBS),
         declared(("train_job", "verdict"), VERDICTS),
         declared(("train_job", "collective"), KINDS),
+        declared(("train_job", "measure"), past.PASTS),
         vocabulary.schema(
             prefix,
             ("train_job",),
@@ -162,9 +176,26 @@ def step(
     _add_sums(state, now)
     jobs = state.collectives.jobs
     state.memories = {name: state.memories.get(name) or JobMemory() for name in jobs}
-    judgements = {name: judge(job, state.memories[name], now, known.baseline) for name, job in jobs.items()}
+    state.limits = {name: state.limits.get(name) or LinkLimits() for name in jobs}
+    judgements = {
+        name: judge(job, state.memories[name], now, _expected(known, name, job, state.limits[name], now))
+        for name, job in jobs.items()
+    }
+    _observe_pasts(state, now)
     found = [*_tables(state, judgements, made, table), _budgets(known, state, made, table)]
     return state, [one for one in found if len(one.rows)]
+
+
+def _expected(known: JobKnowledge, name: str, job: Job, limits: LinkLimits, now: float) -> Baseline:
+    """Return the expected bandwidth of a job: what was measured, else what its links allow."""
+    plan = known.plan(name)
+    limits.find(job, known.links, None if plan is None else plan.bandwidth, now)
+
+    def allowed(communicator: str, shape: Shape) -> float | None:
+        limit = limits.limits.get(communicator)
+        return None if limit is None else expected(shape, limit, known.links.share)
+
+    return replace(known.baseline, allowed=allowed)
 
 
 def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[TimingValues], tuple[int, int] | None]]:
@@ -213,6 +244,15 @@ def _add_sums(state: TrainingState, now: float) -> None:
         state.ranks_by_host.remove(state.ranks.pop(key).host)
 
 
+def _observe_pasts(state: TrainingState, now: float) -> None:
+    """Compare jobs with their own past; several jobs of one name have none."""
+    jobs = state.collectives.jobs
+    state.pasts = {name: state.pasts.get(name) or past.Past() for name in jobs}
+    for name, job in jobs.items():
+        if job.claims.runs(now) <= 1:
+            past.observe(state.pasts[name], job, state.memories[name].laps.steps, now)
+
+
 def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Outputs, table: Table) -> list[Table]:
     jobs = state.collectives.jobs
     now = table.time
@@ -225,6 +265,7 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
     known = {name for name, judgement in judgements.items() if judgement.verdict is not Verdict.UNKNOWN}
     ranks = state.ranks
     bandwidths = _bandwidths(jobs)
+    regressions = {(name, measure): one for name, of in state.pasts.items() for measure, one in of.regressions.items()}
     return [
         _table(
             state,
@@ -253,12 +294,13 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
             table,
         ),
         _table(state, made.kinds, bandwidths, {"bus_bandwidth_bytes_per_second": list(bandwidths.values())}, table),
+        _table(state, made.pasts, regressions, {"regression_ratio": list(regressions.values())}, table),
     ]
 
 
 def _job_columns(
     state: TrainingState, judgements: Mapping[str, Judgement], now: float
-) -> dict[str, Sequence[float | None]]:
+) -> dict[str, Sequence[Value | None]]:
     """Return the values of jobs by metric."""
     jobs = state.collectives.jobs
     return {
@@ -272,6 +314,8 @@ def _job_columns(
         "verdict_seconds": [now - state.memories[name].since for name in jobs],
         "waited_ratio": [judgements[name].loss for name in jobs],
         "network_ratio": [judgements[name].bandwidth for name in jobs],
+        "step_interval_seconds": [state.pasts[name].step for name in jobs],
+        "job_info": [job_kinds.kind_of(name, job) for name, job in jobs.items()],
     }
 
 
@@ -315,7 +359,7 @@ def _table(
     state: TrainingState,
     schema: Schema,
     keys: Iterable[LabelValues],
-    values: Mapping[str, Sequence[float | None]],
+    values: Mapping[str, Sequence[Value | None]],
     table: Table,
 ) -> Table:
     columns = {ending: Column(schema.metrics[ending], cells) for ending, cells in values.items()}

@@ -9,7 +9,8 @@ ranks leave each operation together, and the lateness of all operations adds up.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NamedTuple
+
+import msgspec
 
 from exporter.meaning.training import steps as step_counts
 from exporter.meaning.training.patterns import MAX_SERIES
@@ -38,7 +39,7 @@ NOT_GROWN = 1.5
 operation together."""
 
 
-class Lap(NamedTuple):
+class Lap(msgspec.Struct, frozen=True, gc=False):
     """A step of one communicator.
 
     Attributes:
@@ -163,8 +164,10 @@ def _renumbered(done: Mapping[int, Lap], before: int, count: int) -> dict[int, L
     if not done or any(lap.carried for lap in done.values()) or not count / 2 <= before <= 2 * count:
         return {}
     return {
-        int((number + 0.5) * before / count): lap._replace(
-            costs={rank: cost * count / before for rank, cost in lap.costs.items()}, waited=lap.waited * count / before
+        int((number + 0.5) * before / count): msgspec.structs.replace(
+            lap,
+            costs={rank: cost * count / before for rank, cost in lap.costs.items()},
+            waited=lap.waited * count / before,
         )
         for number, lap in done.items()
     }

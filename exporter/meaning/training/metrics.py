@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from exporter.core.vocabulary import Ending, counter, gauge
+from exporter.core.vocabulary import Ending, counter, gauge, info
 
 RANKS: Mapping[str, Ending] = MappingProxyType(
     {
@@ -36,6 +36,17 @@ JOBS: Mapping[str, Ending] = MappingProxyType(
         "network_ratio": gauge(
             "Bus bandwidth of collectives between nodes over the expected one: from a baseline, the speed of the links,"
             " or the highest of the job itself; absent while that is unknown."
+        ),
+        "step_interval_seconds": gauge(
+            "Time from one step to the next, by the pattern of the job's collectives, over a minute or 16 steps; absent"
+            " while the job pauses."
+        ),
+        "job_info": info(
+            "Kind of the job: its name without the number of its run, empty where nothing else is in it, and ranks and"
+            " nodes of its largest communicator.",
+            "job_kind",
+            "ranks",
+            "nodes",
         ),
     }
 )

@@ -1,10 +1,16 @@
-"""What is kept of the collectives of jobs: operations that wait for further ranks, and evidence of those settled."""
+"""What is kept of the collectives of jobs: operations that wait for further ranks, and evidence of those settled.
+
+Of some classes there are hundreds of thousands of objects. They are msgspec's, without garbage collection, which would
+else traverse all of them again and again: they refer to no other objects in circles.
+"""
 
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import exp
 from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from exporter.core.shares import Shares
 from exporter.meaning.training.runs import Claims
@@ -77,8 +83,7 @@ class Stream(NamedTuple):
     ports: str = ""
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(msgspec.Struct, gc=False):
     """An operation that waits for further ranks.
 
     Attributes:
@@ -92,11 +97,11 @@ class Pending:
     since: float
     size: float
     host: str
-    times: dict[str, float] = field(default_factory=dict)
-    waits: dict[str, float] = field(default_factory=dict)
+    times: dict[str, float] = msgspec.field(default_factory=dict)
+    waits: dict[str, float] = msgspec.field(default_factory=dict)
 
 
-class Progress(NamedTuple):
+class Progress(msgspec.Struct, frozen=True, gc=False):
     """Progress of a rank with one kind of operations.
 
     Attributes:
@@ -112,7 +117,7 @@ class Progress(NamedTuple):
     since: float
 
 
-class Arrivals(NamedTuple):
+class Arrivals(msgspec.Struct, frozen=True, gc=False):
     """Which ranks started an operation late.
 
     Attributes:
@@ -154,8 +159,7 @@ class Exchange:
         return self.microseconds / 1e6 / EXCHANGE_SECONDS * exp((self.time - now) / EXCHANGE_SECONDS)
 
 
-@dataclass(slots=True)
-class Traffic:
+class Traffic(msgspec.Struct, gc=False):
     """Traffic of operations of one kind and size.
 
     Attributes:
@@ -167,7 +171,7 @@ class Traffic:
 
     size: float = 0.0
     microseconds: float = 0.0
-    speeds: list[tuple[float, float]] = field(default_factory=list)
+    speeds: list[tuple[float, float]] = msgspec.field(default_factory=list)
 
     def add(self, size: float, microseconds: float, share: float) -> None:
         """Add an operation that a share of the ranks reported."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+import msgspec
+
 MAX_FALLS = 0.3
 """Falls within a tooth over its rises, at most."""
 
@@ -66,7 +68,7 @@ FLOOR_SHARE = 0.1
 """The same over the highest lateness, where small differences are noise."""
 
 
-class Lateness(NamedTuple):
+class Lateness(msgspec.Struct, frozen=True, gc=False):
     """Lateness in one operation.
 
     Attributes:

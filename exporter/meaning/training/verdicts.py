@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from exporter.meaning.training import hangs, losses, pools, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
-from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, bandwidth_shares
+from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, Shape, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
 from exporter.meaning.training.laps import Laps, fold
 from exporter.meaning.training.pools import Pool, PoolName, Pools
@@ -124,7 +124,7 @@ class JobMemory:
     operations: OperationHistory = field(default_factory=OperationHistory)
     laps: Laps = field(default_factory=Laps)
     pools: Pools = field(default_factory=Pools)
-    best: dict[tuple[str, int, int, int], BestBandwidth] = field(default_factory=dict)
+    best: dict[Shape, BestBandwidth] = field(default_factory=dict)
     named: dict[frozenset[str], float] = field(default_factory=dict)
     suspected: tuple[frozenset[str], int] = (frozenset(), 0)
     live: set[str] = field(default_factory=set)

@@ -79,7 +79,7 @@ class DeadAdapter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RotatingWork:
+class RotatingWork(Interval):
     """One group of ranks has more work, by `share`, and another one every few steps: as experts that tokens prefer.
 
     Attributes:

@@ -94,7 +94,7 @@ class Hardware:
                 return 1 + event.share
             case SlowHost() if event.host == rank // self._gpus_per_node and event.active(time):
                 return 1 + event.share
-            case RotatingWork():
+            case RotatingWork() if event.active(time):
                 groups = max(self._layout.ranks // event.ranks, 1)
                 turn = Random(step // event.steps).randrange(groups)
                 return 1 + event.share if rank // event.ranks == turn else 1.0

@@ -37,7 +37,9 @@ _COLLECTOR = MappingProxyType(
         ),
         "dropped_operations_total": counter("Timings dropped because too many were received between two reads."),
         "lost_operations_total": counter("Timings that hosts lost before they published them."),
-        "dropped_states_total": counter("States of ports and presences of hosts dropped because of the limits."),
+        "dropped_states_total": counter(
+            "States of ports, presences of hosts and best levels of jobs dropped because of the limits."
+        ),
     }
 )
 

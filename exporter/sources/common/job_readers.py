@@ -34,12 +34,14 @@ class JobLog:
         file: Its path, and the position up to which it was read.
         job: Its job.
         uid: User ID of its owner when it last grew.
+        modified: Unix time of the last write to it.
         state: What the parser keeps of the lines before.
     """
 
     file: FollowedFile
     job: str
     uid: int = -1
+    modified: float = 0.0
     state: object = None
 
     @property
@@ -146,6 +148,9 @@ class JobLogs(Generic[Parsed]):
             self._gone.add(gone.path)
         for path in self._tail.files.keys() - self.files.keys():
             self.files[path] = JobLog(self._tail.files[path], found.files[path].job)
+        for path, log in self.files.items():
+            if path in found.files:
+                log.modified = found.files[path].status.st_mtime
         grown = [self.files[file.path] for file in scan.grown]
         for log in grown:
             log.uid = found.files[log.path].status.st_uid  # another user may have replaced it

@@ -192,7 +192,7 @@ def _measured(options: NcclOptions, folder: Path) -> Sequence[Mapping[tuple[str,
 
 
 def _steps(source: Source, context: Context) -> SourceSteps:  # noqa: ARG001  # the same for all
-    return SourceSteps(first=(context.publish,))
+    return SourceSteps(first=(context.transport, context.publish))
 
 
 DEFINITION = Definition("nccl", NcclOptions, metrics.SCHEMAS, _build, measured=_measured, steps=_steps)

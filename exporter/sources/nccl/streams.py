@@ -9,6 +9,7 @@ from exporter.core.table import (
     Rows,
     Samples,
     Table,
+    Value,
 )
 from exporter.nccl.batch import Operation, Stream
 from exporter.sources.nccl.metrics import STREAM_LABELS, STREAMS
@@ -18,12 +19,19 @@ _UNPRINTED = "{}"
 
 
 @dataclass(slots=True)
+class _Row:
+    """A row: values of its info, operations by sequence number, and collectives begun and completed, if known."""
+
+    info: LabelValues
+    operations: dict[int, tuple[float | None, ...]] = field(default_factory=dict)
+    progress: tuple[int | None, int | None] = (None, None)
+
+
+@dataclass(slots=True)
 class StreamTableBuilder:
     """Builds the table; of an operation that is added twice, the first is used."""
 
-    _operations: dict[LabelValues, dict[int, tuple[float | None, ...]]] = field(default_factory=dict)
-    _progress: dict[LabelValues, tuple[int, int]] = field(default_factory=dict)
-    _info: dict[LabelValues, LabelValues] = field(default_factory=dict)
+    _rows: dict[LabelValues, _Row] = field(default_factory=dict)
 
     def add(
         self,
@@ -59,21 +67,13 @@ class StreamTableBuilder:
             ports: RDMA ports nearest to the GPU, with all their names.
             world_rank: Rank in the job.
         """
-        found = self._operations.get(key)
-        if found is None:
-            found = self._operations[key] = {}
+        row = self._rows.get(key)
+        if row is None:
             numbers = (expected, place, pid)
-            self._info[key] = (
-                str(ranks),
-                _text(nodes),
-                host,
-                *map(_text, numbers),
-                gpu,
-                _text(world_rank),
-                ports,
-            )
-        if progress is not None:
-            self._progress[key] = progress
+            info = (str(ranks), _text(nodes), host, *map(_text, numbers), gpu, _text(world_rank), ports)
+            row = self._rows[key] = _Row(info)
+        row.progress = progress or row.progress
+        found = row.operations
         for one in operations:
             sequence, size, microseconds, timed, queued = one if len(one) == 5 else (*one, None)
             assert sequence is not None and size is not None and microseconds is not None  # noqa: S101, PT018  # the others may be
@@ -96,33 +96,28 @@ class StreamTableBuilder:
             operations: Collectives of the rank.
             progress: Collectives begun, and completed; None if unknown.
         """
-        self.add(
-            (stream.job, stream.communicator, stream.kind, rank),
-            operations,
-            progress=progress,
-            ranks=stream.ranks,
-            nodes=stream.nodes,
-            host=stream.host,
-            ports=stream.ports,
-            expected=stream.ranks,
-        )
+        key = (stream.job, stream.communicator, stream.kind, rank)
+        row = self._rows.get(key)
+        if row is None:
+            ranks = str(stream.ranks)
+            info = (ranks, _text(stream.nodes), stream.host, ranks, "", "", "", "", stream.ports)
+            row = self._rows[key] = _Row(info)
+        row.progress = progress or row.progress
+        found = row.operations
+        for one in operations:
+            found.setdefault(one.sequence, one)
 
     def table(self, now: float) -> Table:
         """Return the table."""
-        metrics = STREAMS.metrics
-        progress = [self._progress.get(key) for key in self._operations]
-        columns = {
-            "operations": Column(
-                metrics["operations"], [Samples(tuple(one.values())) for one in self._operations.values()]
-            ),
-            **{
-                ending: Column(metrics[ending], [counts[index] if counts else None for counts in progress])
-                for index, ending in enumerate(("begun", "ended"))
-            },
-            "stream_info": Column(metrics["stream_info"], list(self._info.values())),
+        rows = self._rows.values()
+        values: dict[str, list[Value | None]] = {
+            "operations": [Samples(tuple(one.operations.values())) for one in rows],
+            "begun": [one.progress[0] for one in rows],
+            "ended": [one.progress[1] for one in rows],
+            "stream_info": [one.info for one in rows],
         }
-        rows = Rows(STREAM_LABELS, self._operations, dict.fromkeys(self._operations, _UNPRINTED))
-        return Table(STREAMS, rows, columns, now)
+        columns = {ending: Column(STREAMS.metrics[ending], cells) for ending, cells in values.items()}
+        return Table(STREAMS, Rows(STREAM_LABELS, self._rows, dict.fromkeys(self._rows, _UNPRINTED)), columns, now)
 
 
 def _text(number: int | None) -> str:

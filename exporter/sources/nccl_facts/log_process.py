@@ -109,22 +109,29 @@ class LoggedProcess:
         return self.network or (next(iter(self.channel_networks)) if len(self.channel_networks) == 1 else "")
 
     @property
+    def crosses_nodes(self) -> bool | None:
+        """Whether it communicates with other nodes; None if that is not logged."""
+        return True if self.channel_networks else (None if self.nodes is None else self.nodes > 1)
+
+    @property
     def tcp(self) -> bool | None:
-        """Whether it uses TCP between nodes; None if unknown."""
-        return self.effective_network in TCP if self.effective_network else None
+        """Whether it uses TCP between nodes; None if unknown, and on one node, where NCCL selects a network too."""
+        if not self.effective_network or self.crosses_nodes is False:
+            return None
+        return self.effective_network in TCP
 
     @property
     def gdr(self) -> str:
-        """GPUDirect RDMA: `on`, `off` or `partial`; empty if unknown, and with TCP.
+        """GPUDirect RDMA: `on`, `off` or `partial`; empty if unknown, with TCP, and on one node.
 
         Receiving channels decide: sending through host memory is normal with some generations of GPUs.
         """
-        if self.tcp:
+        if self.tcp or self.crosses_nodes is False:
             return ""
         channels = self.received or self.sent
         if channels:
             return "partial" if len(channels) > 1 else ("on" if True in channels else "off")
-        if self.ring_gdr is not None and self.nodes != 1:
+        if self.ring_gdr is not None:
             return "on" if self.ring_gdr else "off"
         able = {*self.gdr_adapters.values(), *self.gdr_pairs}
         return "off" if able == {False} else ""

@@ -37,6 +37,14 @@ TRANSPORT = _log_schema(
             "pxn",
         ),
         "logged_processes": gauge("Processes of the job on the host that have lines in NCCL's log."),
+        "network_processes": gauge(
+            "Processes of the job on the host whose log shows that they communicate with other nodes: a communicator of"
+            " several nodes, or a channel over a network. Absent where no log shows either."
+        ),
+        "log_age_seconds": gauge(
+            "Time since the last write to a log with lines of the job on the host. What a log shows applies as long as"
+            " it exists, also after the job has ended."
+        ),
         "failed_adapters": gauge(
             "NICs that NCCL marked as failed and did not recover, summed over processes: the job continues with less"
             " bandwidth."

@@ -108,9 +108,7 @@ class NcclFactsSource:
         for path, reading in poll.parsed.items():
             self._add_log(path, self._logs.files[path].job, reading, now)
         tables = (
-            self._tables.tables(self._state, self._line_counts(), len(self._logs.files), now)
-            if self._logs.files
-            else []
+            self._tables.tables(self._state, self._line_counts(), self._log_ages(), now) if self._logs.files else []
         )
         await self._read_textfiles(failures)
         tables += self._textfiles.tables(time(), now)
@@ -173,6 +171,11 @@ class NcclFactsSource:
         for entry in reading.new:
             self._state.add(job, path, entry, now, history=False)
         self._lines.update(reading.lines)
+
+    def _log_ages(self) -> dict[str, float]:
+        """Return the seconds since the last write to each log."""
+        now = time()
+        return {path: max(0.0, now - log.modified) for path, log in self._logs.files.items()}
 
     def _line_counts(self) -> Counter[str]:
         """Return lines by outcome; facts that were dropped are added as over_limit."""

@@ -39,20 +39,30 @@ class LogTables:
     def __init__(self) -> None:
         self._keepers = {schema: RowKeeper(schema.labels) for schema in LOG_SCHEMAS}
 
-    def tables(self, state: LogState, lines: Counter[str], files: int, now: float) -> list[Table]:
-        """Return all tables."""
+    def tables(self, state: LogState, lines: Counter[str], ages: Mapping[str, float], now: float) -> list[Table]:
+        """Return all tables.
+
+        Args:
+            state: State of the logs.
+            lines: Lines by outcome.
+            ages: Seconds since the last write to each log that is followed, by path.
+            now: Monotonic time.
+        """
         hosts: dict[LabelValues, list[LoggedProcess]] = {}
         for (job, _, host), group in state.groups.items():
             hosts.setdefault((job, host), []).extend(group.values())
         builders = [
-            _transport(hosts, state),
+            _transport(hosts, state, ages),
             _adapters(hosts),
             _problems(hosts),
             *(_counter_rows(schema, state.counts.get(kind, {})) for kind, schema in COUNTERS.items()),
             _events(hosts, state),
         ]
         builders = [one for one in builders if one.keys]
-        builders += [_counter_rows(LINES, {(one,): lines[one] for one in OUTCOMES}), _counter_rows(FILES, {(): files})]
+        builders += [
+            _counter_rows(LINES, {(one,): lines[one] for one in OUTCOMES}),
+            _counter_rows(FILES, {(): len(ages)}),
+        ]
         return [one.table(self._keepers[one.schema], now) for one in builders]
 
 
@@ -70,7 +80,9 @@ def _versions(processes: Sequence[LoggedProcess], state: LogState) -> tuple[str,
     return _common(library for library, _ in known), _common(version for _, version in known)
 
 
-def _transport(hosts: Mapping[LabelValues, list[LoggedProcess]], state: LogState) -> TableBuilder:
+def _transport(
+    hosts: Mapping[LabelValues, list[LoggedProcess]], state: LogState, ages: Mapping[str, float]
+) -> TableBuilder:
     builder = TableBuilder(TRANSPORT)
     for key, processes in hosts.items():
         values = (
@@ -83,7 +95,17 @@ def _transport(hosts: Mapping[LabelValues, list[LoggedProcess]], state: LogState
             _common("" if one.pxn is None else ("yes" if one.pxn else "no") for one in processes),
         )
         failed = sum(len(one.failed) for one in processes)
-        builder.row(key, {"transport_info": values, "logged_processes": len(processes), "failed_adapters": failed})
+        crossing = [one.crosses_nodes for one in processes if one.crosses_nodes is not None]
+        builder.row(
+            key,
+            {
+                "transport_info": values,
+                "logged_processes": len(processes),
+                "network_processes": sum(crossing) if crossing else None,
+                "log_age_seconds": min((ages[one.path] for one in processes if one.path in ages), default=None),
+                "failed_adapters": failed,
+            },
+        )
     return builder
 
 

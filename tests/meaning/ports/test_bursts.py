@@ -111,6 +111,29 @@ def test_a_gap_is_measured_over_its_true_time_and_counted_once():
     assert highest(rows[A]) == pytest.approx(0.9)
 
 
+def busy(row, way="receive"):
+    return row[f"{way}_busy_seconds_total"]
+
+
+def test_the_time_with_traffic_is_that_of_the_samples_that_moved_a_hundredth_of_the_speed():
+    """A step of 450 ms that communicates for 150 ms, from 100 ms on, by ticks of 100 ms and of 50 ms.
+
+    A tick that holds a part of the traffic counts whole: so the time is never less than the true one.
+    """
+    port = Port(speed=1e9)
+    coarse = [port.sample(), *(port.tick(share, seconds=0.1) for share in (0, 1.0, 0.5, 0))]
+    _, rows = run_step(None, sample_table({A: [*coarse, port.tick(0, seconds=0.05)]}, now=port.time))
+    assert busy(rows[A]) == pytest.approx(0.2)
+    port = Port(speed=1e9)
+    fine = [port.sample(), *(port.tick(share, 0.009, seconds=0.05) for share in (0, 0, 1, 1, 1, 0, 0, 0, 0))]
+    state, rows = run_step(None, sample_table({A: fine}, now=port.time))
+    assert busy(rows[A]) == pytest.approx(0.15)
+    assert busy(rows[A], "transmit") == 0  # control messages
+    _, rows = run_step(state, sample_table({A: [port.tick(0.01, 0.011, seconds=0.3)]}, now=port.time))
+    assert busy(rows[A]) == pytest.approx(0.45)  # skipped ticks: over their true time
+    assert busy(rows[A], "transmit") == pytest.approx(0.3)
+
+
 @pytest.mark.parametrize("fallen", [0, 1])
 def test_if_one_counter_fell_the_sample_is_skipped_in_both_directions(fallen):
     port = Port()
@@ -233,7 +256,7 @@ def test_outputs_are_well_formed_and_parsed_by_prometheus_client():
     assert {one.name for one in metrics} == {
         f"fabric_rdma_{way}_{what}"
         for way in ("receive", "transmit")
-        for what in ("utilization_samples", "utilization_highest_ratio")
+        for what in ("utilization_samples", "utilization_highest_ratio", "busy_seconds_total")
     }
     assert vocabulary.check(metrics) == []
     assert {one.buckets for one in metrics} == {(), (0.5, 0.8, 0.95)}
@@ -256,6 +279,7 @@ def test_outputs_are_well_formed_and_parsed_by_prometheus_client():
             (f"{name}_count", None, 1.0),
             (f"{name}_sum", None, 0.9),
             ("fabric_rdma_receive_utilization_highest_ratio", None, 0.9),
+            ("fabric_rdma_receive_busy_seconds_total", None, 1.0),
         ],
         key=str,
     )

@@ -76,7 +76,7 @@ def test_thresholds_and_windows_are_those_of_the_alerts(rule):
         " ".join(one["expr"].split())
         for group in groups
         for one in group["rules"]
-        if one["alert"] == rule.alert
+        if one.get("alert") == rule.alert
         and one["labels"]["layer"] == LAYERS[rule.prefix]
         and one["labels"].get("direction", "") in (direction, one["labels"].get("direction", ""))
     ]

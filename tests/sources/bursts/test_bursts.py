@@ -937,7 +937,7 @@ def test_invalid_options_are_reported(text, error):
 def test_metric_names_are_valid():
     metrics = [one for schema in (TICKS, SKIPPED) for one in schema.metrics.values()]
     assert vocabulary.check([*metrics, *meaning.outputs(SCHEMA)]) == []
-    assert len(meaning.outputs(SCHEMA)) == 4
+    assert len(meaning.outputs(SCHEMA)) == 6
 
 
 # The sampled ports are those that the source `rdma` reads.

@@ -474,6 +474,45 @@ def test_problem_checks(name, line, holds):
     assert problem.check(process(line)) is holds
 
 
+SOCKET = "n1:1:2 [0] NCCL INFO Using network Socket"
+NO_GDR = "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"
+
+
+@pytest.mark.parametrize(
+    ("lines", "crosses", "problems"),
+    [
+        # NCCL selects a network, and looks for GPUDirect RDMA, in a job of one node too, which then uses neither.
+        ([SOCKET, SHAPE.format(1)], False, set()),
+        ([NO_GDR, SHAPE.format(1)], False, set()),
+        ([SOCKET, SHAPE.format(1), SHAPE.format(2)], True, {"tcp"}),
+        ([SOCKET, CHANNEL.replace("NET/IB", "NET/Socket")], True, {"tcp"}),
+        ([NO_GDR, SHAPE.format(2)], True, {"gdr_off"}),
+        ([SOCKET], None, {"tcp"}),
+    ],
+)
+def test_a_network_is_a_problem_only_where_there_are_other_nodes(lines, crosses, problems):
+    found = process(*lines)
+    assert found.crosses_nodes is crosses
+    assert {problem.name for problem in KNOWN_PROBLEMS if problem.check(found)} == problems
+
+
+async def test_processes_with_other_nodes_and_the_age_of_logs(bench):
+    path = write(bench.folder / "llama" / "nccl.log", ROCE)
+    one = write(bench.folder / "small" / "nccl.log", f"{SOCKET}\n{SHAPE.format(1)}\n".encode())
+    write(bench.folder / "old" / "nccl.log", f"{SOCKET}\n".encode())
+    os.utime(path, (time.time() - 7200, time.time() - 7200))
+    os.utime(one, (time.time() + 7200, time.time() + 7200))  # the clock of the file server is ahead
+    await bench.read()
+    assert bench.cells(TRANSPORT, "network_processes") == {("llama", "gpu-001"): 2, ("small", "n1"): 0}
+    ages = {job: age for (job, _), age in bench.cells(TRANSPORT, "log_age_seconds").items()}
+    assert ages["llama"] == pytest.approx(7200, abs=60)
+    assert ages["small"] == 0
+    assert 0 <= ages["old"] < 60
+    write(path, b"step 2000\n")  # a line of the job itself
+    await bench.read()
+    assert bench.cells(TRANSPORT, "log_age_seconds")["llama", "gpu-001"] < 60
+
+
 @pytest.mark.parametrize("problem", KNOWN_PROBLEMS, ids=lambda problem: problem.name)
 def test_problems_of_a_process_without_facts_are_unknown(problem):
     assert problem.check(LoggedProcess("/log", "n1", 0.0)) is None

@@ -17,7 +17,7 @@ from exporter.meaning.ports import rates
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.snmp_v3 import Engine
-from exporter.simulator.switches import fill_agent, update_agent
+from exporter.simulator.switches import DemoLeaf, fill_agent, update_agent
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import (
     COUNTER32,
@@ -509,7 +509,7 @@ async def test_tables_contain_what_the_simulated_switch_carried(clock):
     wrapping = leaf.hosts[0][0]
     wrapping.counters.add("receive_errors", 2**32 - 2)
     async with served({}) as agent:
-        fill_agent(agent, leaf, training)
+        fill_agent(agent, DemoLeaf(leaf, training))
         async with reader_of(agent) as reader:
             meaning = Meaning()
             first = meaning(await reader.read())
@@ -517,7 +517,7 @@ async def test_tables_contain_what_the_simulated_switch_carried(clock):
             for _ in range(4):
                 training.advance(5.0)
                 wrapping.counters.add("receive_errors", 3)
-                update_agent(agent, leaf, training)
+                update_agent(agent, DemoLeaf(leaf, training))
                 clock.now += 5.0
                 found = meaning(await reader.read())
     assert len([key for key in found if len(key) == 2]) == len(leaf.ports) + 1
