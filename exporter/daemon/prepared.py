@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
 from exporter.config.errors import ConfigError
@@ -18,9 +17,6 @@ from exporter.meaning.training.link_limits import HostLinks, Links
 from exporter.meaning.training.plans import plans_of
 from exporter.mqtt.options import SECTION as MQTT
 from exporter.mqtt.options import MqttOptions
-
-MAX_HOSTS = 65_536
-"""Hosts of jobs whose expected links are cached."""
 
 SourceKey: TypeAlias = tuple[str, str]
 """Name and target of a source."""
@@ -97,12 +93,18 @@ def prepare(config: Config, context: Context, shard: Shard) -> Prepared:
             own = SourceSteps() if definition.steps is None else definition.steps(source, context)
             built_from = (source.settings, context.host, links, drop, keep)
             configured[key] = ConfiguredSource(source, definition.polls, own, links, drop, keep, built_from)
-    of_hosts = Links(lru_cache(MAX_HOSTS)(partial(_links_of, config.expect)), config.expect.bandwidth_share)
-    known = JobKnowledge(baseline(config.measured), of_hosts, plans_of(config.jobs))
+    links = Links(ExpectedLinks(config.expect), config.expect.bandwidth_share)
+    known = JobKnowledge(baseline(config.measured), links, plans_of(config.jobs))
     return Prepared(config, context, configured, known)
 
 
-def _links_of(expect: Expect, host: str) -> HostLinks | None:
-    """Return the links that a host should have; None if their speed is not configured."""
-    own = expect.for_host(host)
-    return None if own.rdma_speed is None else HostLinks(own.rdma_speed, own.rdma_ports or None)
+@dataclass(frozen=True, slots=True)
+class ExpectedLinks:
+    """The links that hosts should have by the configuration; equal if that is."""
+
+    expect: Expect
+
+    def __call__(self, host: str) -> HostLinks | None:
+        """Return the links of a host; None if their speed is not configured."""
+        own = self.expect.for_host(host)
+        return None if own.rdma_speed is None else HostLinks(own.rdma_speed, own.rdma_ports or None)

@@ -97,7 +97,7 @@ def test_previous_collector_reads_the_batches_of_this_host():
     assert found.keys() == {"AllReduce", "AllGather", "AllReduce_queued", "AllGather_queued"}
     builder = StreamTableBuilder()
     for key, values in read.streams:
-        builder.add_published(key, str(key.world_rank), [(*one, None) for one in values])
+        builder.add_published(key, str(key.world_rank), [batch.Operation(*one) for one in values])
     state, _ = jobs.step(jobs.JobKnowledge(), None, builder.table(100.0))
     assert state.collectives.jobs["llm"].communicators["c1"].highest == {"AllReduce": 4, "AllGather": 4}
 

@@ -4,7 +4,6 @@ The job itself is healthy, so that no rank or host may be named, and the network
 """
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -98,11 +97,11 @@ CHANGES = {
     "no bytes": odd(lambda one: one._replace(size=0)),
     "a petabyte": odd(lambda one: one._replace(size=1 << 50)),
     "another number of ranks": lambda stream, found, counts: [
-        (replace(stream, ranks=32) if stream.rank == ODD else stream, found, counts)
+        (stream._replace(ranks=32) if stream.rank == ODD else stream, found, counts)
     ],
     "two processes of one rank": lambda stream, found, counts: [
         (stream, found, counts),
-        *([(replace(stream, host="gpu-9", pid=7), found, counts)] if stream.rank == ODD else []),
+        *([(stream._replace(host="gpu-9", pid=7), found, counts)] if stream.rank == ODD else []),
     ],
     "more ended than begun": lambda stream, found, counts: [(stream, found, (0, counts[1]))],
     "begun far ahead": lambda stream, found, counts: [
@@ -124,7 +123,7 @@ def test_a_job_that_starts_again_under_the_names_of_its_communicators_is_judged_
 
     def again(stream, found, counts):
         new = [one._replace(sequence=one.sequence - begin) for one in found if one.sequence >= begin]
-        return [(replace(stream, pid=stream.pid + 1000), new, (counts[0] - begin, counts[1] - begin))]
+        return [(stream._replace(pid=stream.pid + 1000), new, (counts[0] - begin, counts[1] - begin))]
 
     found = judged(again, since=SINCE + 2 * INTERVAL)
     after = [(verdict, ranks) for time, verdict, ranks in found if time > SINCE + 45]
