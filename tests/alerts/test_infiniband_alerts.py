@@ -24,7 +24,7 @@ EXPRS = {
     (rule["alert"], rule["labels"].get("side", "")): rule["expr"]
     for group in yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
     for rule in group["rules"]
-    if rule.get("labels", {}).get("layer") == "ib"
+    if "alert" in rule and rule.get("labels", {}).get("layer") == "ib"
 }
 BOARD = json.loads((ROOT / "dashboards" / "fabric-infiniband.json").read_text())
 MAY_BE_EMPTY = ("_imbalance_ratio", "_sm_", "_sweep_datagrams_total")
