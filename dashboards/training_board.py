@@ -108,6 +108,20 @@ def now() -> list[Panel]:
             ],
             width=HALF,
         ),
+        lines(
+            "GPUs lost",
+            "GPU-seconds lost per second, by the verdict that names the loss; at most, where the network is slow.",
+            "short",
+            [
+                Query(
+                    f"max by (train_job, cause) (rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])"
+                    " and on (job, instance) fabric_collector_connected) or sum by (train_job, cause)"
+                    f" (rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval]))",
+                    "{{train_job}} {{cause}}",
+                )
+            ],
+            width=HALF,
+        ),
     ]
 
 
@@ -180,10 +194,10 @@ def network() -> list[Panel]:
                 Column(
                     "Confidence",
                     "percentunit",
-                    f"max by (train_job, cause, name, port) (fabric_nccl_cause_confidence{JOBS})",
+                    f"max by (train_job, cause, name, port, peer, peer_port) (fabric_nccl_cause_confidence{JOBS})",
                 )
             ],
-            labels=["train_job", "cause", "name", "port"],
+            labels=["train_job", "cause", "name", "port", "peer", "peer_port"],
             width=FULL,
         ),
         lines(
@@ -205,6 +219,34 @@ def network() -> list[Panel]:
             " Below 0.6, without a straggler, a job is bound by the network.",
             "percentunit",
             [Query(f"min by (train_job) (fabric_nccl_network_ratio{JOBS})", "{{train_job}}")],
+            width=HALF,
+        ),
+        lines(
+            "Times of collectives",
+            "Time that 99 of 100 collectives take at most, from the start of the last rank, by kind and size class:"
+            " small below 1 MiB, large from 64 MiB.",
+            "s",
+            [
+                Query(
+                    "histogram_quantile(0.99, sum by (train_job, collective, size_class, le)"
+                    f" (rate(fabric_nccl_collective_transfer_seconds_bucket{JOBS}[$__rate_interval])))",
+                    "{{train_job}} {{collective}} {{size_class}}",
+                )
+            ],
+            width=HALF,
+        ),
+        lines(
+            "Longest collective over the mean",
+            "Of collectives of 1 MiB and more of one kind, size, ranks and nodes, in the last minute. An alert fires if"
+            " it stays above 5.",
+            "short",
+            [
+                Query(
+                    "max by (train_job, collective) (fabric_nccl_collective_longest_ratio"
+                    f'{JOBS[:-1]},size_class!="small"}})',
+                    "{{train_job}} {{collective}}",
+                )
+            ],
             width=HALF,
         ),
         table_of(

@@ -25,6 +25,8 @@ from exporter.meaning.training.paths import Event, Fabric, Rank
 from exporter.meaning.training.records import Job
 from exporter.meaning.training.verdicts import MIN_BANDWIDTH_SHARE, Judgement, Verdict
 from exporter.mqtt.states import Presence, StateKey, StateMessage, split_port_and_job
+from exporter.sources.switch.links import SWITCH
+from exporter.sources.switch.metrics import LINKS
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +35,19 @@ MAX_CAUSES = 3
 
 CAUSES = vocabulary.schema(
     "fabric_nccl_",
-    ("train_job", "cause", "name", "port"),
+    ("train_job", "cause", "name", "port", "peer", "peer_port"),
     own={
         "cause_confidence": gauge(
             "Confidence, from 0 to 1, that the cause explains the verdict on the job (fabric_nccl_verdict); exported"
-            " for the three most likely causes. The label name is the host or switch where the cause is."
+            " for the three most likely causes. The label name is the host or switch where the cause is, peer and"
+            " peer_port are the other end of its link, where it is known."
         )
     },
     origins={"cause_confidence": ["fabric/v1/events", "fabric/v1/nccl"]},
 )
 
-LINK = "fabric_link_info"
+NOWHERE = PortLocation("", "")
+"""Of a cause that is not a port, and of an unknown end of a link."""
 
 
 class JobLevels(Protocol):
@@ -111,8 +115,7 @@ class Judge:
         for name, ranked in sorted(found.items()):
             exported = set()
             for cause in ranked[:MAX_CAUSES]:
-                where = cause.port or PortLocation("", "")
-                key = (name, cause.kind, where.name, where.port)
+                key = (name, cause.kind, *(cause.port or NOWHERE), *(cause.peer or NOWHERE))
                 if key not in exported:
                     exported.add(key)
                     built.row(key, {"cause_confidence": cause.confidence})
@@ -152,14 +155,14 @@ class Judge:
         present = [] if retained is None else [host for host, one in retained.hosts().items() if one.state == "up"]
         links, switches = [], set()
         for table in self._tables():
-            info = table.schema.metrics.get("info")
-            if info is None or info.name != LINK:
-                continue
-            for key, peer in zip(table.rows.keys, table.values("info") or (), strict=True):
-                if isinstance(peer, tuple) and len(key) == 2:
-                    links.append((PortLocation(*key), PortLocation(peer[0], peer[1])))
-                    if table.schema.labels[0] == "switch":
-                        switches.add(key[0])
+            if table.schema is LINKS:
+                for key, about in zip(table.rows.keys, table.values("info") or (), strict=False):
+                    host, device, switch, port, peer, peer_port = key
+                    kind, mac, description = about if isinstance(about, tuple) else ("", "", "")
+                    # Some hosts send a MAC address as the name of a port, and the name of the interface beside it.
+                    far = description if description and peer_port == mac else peer_port
+                    links.append((PortLocation(host or switch, device or port), PortLocation(peer, far)))
+                    switches |= {name for name in (switch, peer if kind == SWITCH else "") if name}
         return Fabric(links, reporting_hosts=frozenset(present), switches=frozenset(switches))
 
     def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:

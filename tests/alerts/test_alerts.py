@@ -25,6 +25,7 @@ ALERTS = {
     "FabricFecUncorrectable",
     "FabricHostDrops",
     "FabricJobAdaptersUnused",
+    "FabricJobCollectivesUneven",
     "FabricJobGpudirectOff",
     "FabricJobHang",
     "FabricJobImbalanced",

@@ -18,17 +18,17 @@ SMALL_BYTES, LARGE_BYTES = 1 << 20, 1 << 26
 many chunks hides it in large ones."""
 
 HELP = (
-    "Time of a collective, from the last rank to start to the end, so without waiting of the ranks that report here for"
-    " each other: small below 1 MiB, medium below 64 MiB, large from there. Where no collector evaluates the job, only"
-    " ranks of this host report here, and the time contains what all of them waited for others."
+    "Time of a collective, from the start of the last rank to the end, so without waiting; of those that all ranks"
+    " reported that report here. Size classes: small below 1 MiB, medium below 64 MiB, large from there. Only ranks of"
+    " this host report to a host without a collector: then the time contains their waiting for ranks of other hosts."
 )
 
 DURATIONS: Mapping[str, Ending] = MappingProxyType(
-    {"collective_duration_seconds": histogram(HELP, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1)}
+    {"collective_transfer_seconds": histogram(HELP, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1)}
 )
 """By job, kind and size class."""
 
-BUCKETS = DURATIONS["collective_duration_seconds"].buckets
+BUCKETS = DURATIONS["collective_transfer_seconds"].buckets
 _BOUNDS = tuple(bound * 1e6 for bound in BUCKETS)
 
 

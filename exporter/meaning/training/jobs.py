@@ -321,7 +321,7 @@ def _sizes(state: TrainingState, schema: Schema, table: Table) -> Table:
     histograms = {(name, *key): one for name, job in jobs.items() for key, one in job.durations.histograms().items()}
     ratios = {(name, *key): one for name in jobs for key, one in longest.ratios(state.memories[name].times).items()}
     columns: dict[str, Sequence[Value | None]] = {
-        "collective_duration_seconds": list(histograms.values()),
+        "collective_transfer_seconds": list(histograms.values()),
         "collective_longest_ratio": [ratios.get(key) for key in histograms],
     }
     return _table(state, schema, histograms, columns, table)

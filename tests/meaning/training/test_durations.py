@@ -49,7 +49,7 @@ class Bench:
             }
 
     def histogram(self, size="medium"):
-        return self.values.get(("collective_duration_seconds", "llm", "AllReduce", size))
+        return self.values.get(("collective_transfer_seconds", "llm", "AllReduce", size))
 
     def longest(self, size="medium"):
         return self.values.get(("collective_longest_ratio", "llm", "AllReduce", size))
