@@ -31,8 +31,8 @@ HEAD = """\
 RUNBOOK = "docs/runbooks/{}.md"
 """The page of an alert by its name, without a host: the place of your documentation is unknown."""
 
-TEXTS = {"first_cause": "first_cause.tmpl"}
-"""Placeholders of texts that several rules have, and the file of each; its line breaks and indentation are left out."""
+TEMPLATES = "*.tmpl"
+"""Texts that several rules have: `${name}` is name.tmpl without its line breaks and indentation."""
 
 PLACEHOLDER = re.compile(r"\$\{([^}|]*)(?:\|([^}]*))?\}")
 """`${section.name}`, `${section.name|form}`; names may be times that are added, `${a.window+a.for|words}`."""
@@ -66,10 +66,14 @@ def render(text: str, file: str, values: Thresholds) -> str:
     Raises:
         ConfigError: A placeholder names no threshold, or no form that its value has.
     """
+    texts = {
+        path.stem: "".join(map(str.strip, path.read_text(encoding="utf-8").splitlines()))
+        for path in FOLDER.glob(TEMPLATES)
+    }
 
     def put(found: re.Match[str]) -> str:
-        if found[1] in TEXTS and found[2] is None:
-            return "".join(map(str.strip, (FOLDER / TEXTS[found[1]]).read_text(encoding="utf-8").splitlines()))
+        if found[1] in texts and found[2] is None:
+            return texts[found[1]]
         try:
             return _written([values[name] for name in found[1].split("+")], found[2] or "")
         except (KeyError, TypeError):

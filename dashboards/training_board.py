@@ -36,6 +36,9 @@ EXCESS = Limits(1.5, 3)
 
 JOBS = where('train_job=~"$train_job"')
 
+LOST_TIME = f"rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])"
+"""Of hosts for their own ranks, of collectors for all ranks of a job."""
+
 PLACES = '{job=~".+", instance=~".+", train_job=~"$train_job"}'
 """Any instance: the hosts of ranks are exported by other instances than the collectors'."""
 
@@ -114,13 +117,12 @@ def now() -> list[Panel]:
             "short",
             [
                 Query(
-                    f"max by (train_job, cause) (rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])"
-                    " and on (job, instance) fabric_collector_connected) or sum by (train_job, cause)"
-                    f" (rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval]))",
+                    f"max by (train_job, cause) ({LOST_TIME} and on (job, instance) fabric_collector_connected{{}})"
+                    f" or sum by (train_job, cause) ({LOST_TIME})",
                     "{{train_job}} {{cause}}",
                 )
             ],
-            width=HALF,
+            width=FULL,
         ),
     ]
 

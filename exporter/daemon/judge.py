@@ -25,8 +25,6 @@ from exporter.meaning.training.paths import Event, Fabric, Rank
 from exporter.meaning.training.records import Job
 from exporter.meaning.training.verdicts import MIN_BANDWIDTH_SHARE, Judgement, Verdict
 from exporter.mqtt.states import Presence, StateKey, StateMessage, split_port_and_job
-from exporter.sources.switch.links import SWITCH
-from exporter.sources.switch.metrics import LINKS
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +43,8 @@ CAUSES = vocabulary.schema(
     },
     origins={"cause_confidence": ["fabric/v1/events", "fabric/v1/nccl"]},
 )
+
+LINK = "fabric_link_info"
 
 NOWHERE = PortLocation("", "")
 """Of a cause that is not a port, and of an unknown end of a link."""
@@ -153,16 +153,17 @@ class Judge:
     def _fabric(self) -> Fabric:
         retained = self._retained()
         present = [] if retained is None else [host for host, one in retained.hosts().items() if one.state == "up"]
-        links, switches = [], set()
+        links: list[tuple[PortLocation, PortLocation]] = []
+        switches: set[str] = set()
         for table in self._tables():
-            if table.schema is LINKS:
-                for key, about in zip(table.rows.keys, table.values("info") or (), strict=False):
-                    host, device, switch, port, peer, peer_port = key
-                    kind, mac, description = about if isinstance(about, tuple) else ("", "", "")
-                    # Some hosts send a MAC address as the name of a port, and the name of the interface beside it.
-                    far = description if description and peer_port == mac else peer_port
-                    links.append((PortLocation(host or switch, device or port), PortLocation(peer, far)))
-                    switches |= {name for name in (switch, peer if kind == SWITCH else "") if name}
+            info = table.schema.metrics.get("info")
+            if info is None or info.name != LINK:
+                continue
+            for key, values in zip(table.rows.keys, table.values("info") or (), strict=False):
+                link = dict(zip(table.schema.labels, key, strict=True))
+                link |= dict(zip(info.extra, values, strict=True)) if isinstance(values, tuple) else {}
+                links.append(_ends(link))
+                switches |= {link.get("switch", ""), link["peer"] if link.get("peer_kind") == "switch" else ""} - {""}
         return Fabric(links, reporting_hosts=frozenset(present), switches=frozenset(switches))
 
     def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:
@@ -206,6 +207,18 @@ def _causes(name: str, state: jobs.TrainingState, events: Sequence[Event], fabri
     symptom = Symptom(judgement, memory.since, ranks, *_by_speed(job, judgement), began=job.since)
     of_job = [one for one in events if one.job in {"", name}]
     return causes(symptom, [*of_job, *_shared(ranks, job.since)], replace(fabric, same=same))
+
+
+def _ends(link: Mapping[str, str]) -> tuple[PortLocation, PortLocation]:
+    """Return both ends of a link from the labels of its row.
+
+    Some hosts send a MAC address as the name of a port, and the name of the interface as its description.
+    """
+    is_mac = link["peer_port"] == link.get("peer_mac")
+    far = (link.get("peer_port_description") if is_mac else "") or link["peer_port"]
+    return PortLocation(link["host"] or link.get("switch", ""), link["device"] or link["port"]), PortLocation(
+        link["peer"], far
+    )
 
 
 def _locations(job: Job) -> tuple[dict[str, Rank], dict[PortLocation, PortLocation]]:
