@@ -1,7 +1,8 @@
 """Make rules and routes: `python alerts/build.py` writes fabric*.yml and alertmanager.yml beside this file.
 
 They are made of the rule files in `rules`, `records` and `joins` and of routing.yml, with `${section.name}` in place of
-a value of thresholds.yml. With --output it makes a copy elsewhere, tuned by --thresholds and --divide: see README.md.
+a value of thresholds.yml, and `${first_cause}` in place of the template of that name. With --output it makes a copy
+elsewhere, tuned by --thresholds and --divide: see README.md.
 """
 
 import argparse
@@ -29,6 +30,9 @@ HEAD = """\
 
 RUNBOOK = "docs/runbooks/{}.md"
 """The page of an alert by its name, without a host: the place of your documentation is unknown."""
+
+TEMPLATES = "*.tmpl"
+"""Texts that several rules have: `${name}` is name.tmpl without its line breaks and indentation."""
 
 PLACEHOLDER = re.compile(r"\$\{([^}|]*)(?:\|([^}]*))?\}")
 """`${section.name}`, `${section.name|form}`; names may be times that are added, `${a.window+a.for|words}`."""
@@ -62,8 +66,14 @@ def render(text: str, file: str, values: Thresholds) -> str:
     Raises:
         ConfigError: A placeholder names no threshold, or no form that its value has.
     """
+    texts = {
+        path.stem: "".join(map(str.strip, path.read_text(encoding="utf-8").splitlines()))
+        for path in FOLDER.glob(TEMPLATES)
+    }
 
     def put(found: re.Match[str]) -> str:
+        if found[1] in texts and found[2] is None:
+            return texts[found[1]]
         try:
             return _written([values[name] for name in found[1].split("+")], found[2] or "")
         except (KeyError, TypeError):

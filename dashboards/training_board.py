@@ -36,6 +36,9 @@ EXCESS = Limits(1.5, 3)
 
 JOBS = where('train_job=~"$train_job"')
 
+LOST_TIME = f"rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])"
+"""Of hosts for their own ranks, of collectors for all ranks of a job."""
+
 PLACES = '{job=~".+", instance=~".+", train_job=~"$train_job"}'
 """Any instance: the hosts of ranks are exported by other instances than the collectors'."""
 
@@ -107,6 +110,19 @@ def now() -> list[Panel]:
                 )
             ],
             width=HALF,
+        ),
+        lines(
+            "GPUs lost",
+            "GPU-seconds lost per second, by the verdict that names the loss; at most, where the network is slow.",
+            "short",
+            [
+                Query(
+                    f"max by (train_job, cause) ({LOST_TIME} and on (job, instance) fabric_collector_connected{{}})"
+                    f" or sum by (train_job, cause) ({LOST_TIME})",
+                    "{{train_job}} {{cause}}",
+                )
+            ],
+            width=FULL,
         ),
     ]
 
@@ -180,10 +196,10 @@ def network() -> list[Panel]:
                 Column(
                     "Confidence",
                     "percentunit",
-                    f"max by (train_job, cause, name, port) (fabric_nccl_cause_confidence{JOBS})",
+                    f"max by (train_job, cause, name, port, peer, peer_port) (fabric_nccl_cause_confidence{JOBS})",
                 )
             ],
-            labels=["train_job", "cause", "name", "port"],
+            labels=["train_job", "cause", "name", "port", "peer", "peer_port"],
             width=FULL,
         ),
         lines(
@@ -205,6 +221,34 @@ def network() -> list[Panel]:
             " Below 0.6, without a straggler, a job is bound by the network.",
             "percentunit",
             [Query(f"min by (train_job) (fabric_nccl_network_ratio{JOBS})", "{{train_job}}")],
+            width=HALF,
+        ),
+        lines(
+            "Times of collectives",
+            "Time that 99 of 100 collectives take at most, from the start of the last rank, by kind and size class:"
+            " small below 1 MiB, large from 64 MiB.",
+            "s",
+            [
+                Query(
+                    "histogram_quantile(0.99, sum by (train_job, collective, size_class, le)"
+                    f" (rate(fabric_nccl_collective_transfer_seconds_bucket{JOBS}[$__rate_interval])))",
+                    "{{train_job}} {{collective}} {{size_class}}",
+                )
+            ],
+            width=HALF,
+        ),
+        lines(
+            "Longest collective over the mean",
+            "Of collectives of 1 MiB and more of one kind, size, ranks and nodes, in the last minute. An alert fires if"
+            " it stays above 5.",
+            "short",
+            [
+                Query(
+                    "max by (train_job, collective) (fabric_nccl_collective_longest_ratio"
+                    f'{JOBS[:-1]},size_class!="small"}})',
+                    "{{train_job}} {{collective}}",
+                )
+            ],
             width=HALF,
         ),
         table_of(

@@ -25,7 +25,7 @@ from exporter.daemon.relay import Relay
 from exporter.daemon.running import READY_AFTER, RunningSources
 from exporter.daemon.settings import Settings
 from exporter.meaning.ports import log_states, states
-from exporter.meaning.training import jobs
+from exporter.meaning.training import jobs, transport_states
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import (
@@ -78,6 +78,7 @@ class Daemon:
         self._background: list[SupervisedTask] = []
         self._port_states = states.PortStateMemory()
         self._log_states = log_states.LogStateMemory()
+        self._transport_states = transport_states.TransportStateMemory()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
@@ -277,10 +278,11 @@ class Daemon:
                 relay.publish_states(await asyncio.to_thread(self._states, self._sources.tables(), relay.host))
 
     def _states(self, tables: list[Table], host: str) -> list[states.PortState]:
-        """Return the states of ports, and those found in logs of jobs. Runs in a thread, one call at a time."""
+        """Return the states of ports, and of jobs by logs and traffic. Runs in a thread, one call at a time."""
         now = monotonic()
         of_ports = states.step(self._port_states, tables, host, now)
-        return [*of_ports, *log_states.step(self._log_states, tables, host, now)]
+        of_logs = log_states.step(self._log_states, tables, host, now)
+        return [*of_ports, *of_logs, *transport_states.step(self._transport_states, tables, host, now)]
 
     async def _log_first_reads(self) -> None:
         """Log once what the first reads found: a wrong mount or a missing driver looks like a host without hardware."""

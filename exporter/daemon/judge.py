@@ -33,17 +33,21 @@ MAX_CAUSES = 3
 
 CAUSES = vocabulary.schema(
     "fabric_nccl_",
-    ("train_job", "cause", "name", "port"),
+    ("train_job", "cause", "name", "port", "peer", "peer_port"),
     own={
         "cause_confidence": gauge(
             "Confidence, from 0 to 1, that the cause explains the verdict on the job (fabric_nccl_verdict); exported"
-            " for the three most likely causes. The label name is the host or switch where the cause is."
+            " for the three most likely causes. The label name is the host or switch where the cause is, peer and"
+            " peer_port are the other end of its link, where it is known."
         )
     },
     origins={"cause_confidence": ["fabric/v1/events", "fabric/v1/nccl"]},
 )
 
 LINK = "fabric_link_info"
+
+NOWHERE = PortLocation("", "")
+"""Of a cause that is not a port, and of an unknown end of a link."""
 
 
 class JobLevels(Protocol):
@@ -111,8 +115,7 @@ class Judge:
         for name, ranked in sorted(found.items()):
             exported = set()
             for cause in ranked[:MAX_CAUSES]:
-                where = cause.port or PortLocation("", "")
-                key = (name, cause.kind, where.name, where.port)
+                key = (name, cause.kind, *(cause.port or NOWHERE), *(cause.peer or NOWHERE))
                 if key not in exported:
                     exported.add(key)
                     built.row(key, {"cause_confidence": cause.confidence})
@@ -150,16 +153,17 @@ class Judge:
     def _fabric(self) -> Fabric:
         retained = self._retained()
         present = [] if retained is None else [host for host, one in retained.hosts().items() if one.state == "up"]
-        links, switches = [], set()
+        links: list[tuple[PortLocation, PortLocation]] = []
+        switches: set[str] = set()
         for table in self._tables():
             info = table.schema.metrics.get("info")
             if info is None or info.name != LINK:
                 continue
-            for key, peer in zip(table.rows.keys, table.values("info") or (), strict=True):
-                if isinstance(peer, tuple) and len(key) == 2:
-                    links.append((PortLocation(*key), PortLocation(peer[0], peer[1])))
-                    if table.schema.labels[0] == "switch":
-                        switches.add(key[0])
+            for key, values in zip(table.rows.keys, table.values("info") or (), strict=False):
+                link = dict(zip(table.schema.labels, key, strict=True))
+                link |= dict(zip(info.extra, values, strict=True)) if isinstance(values, tuple) else {}
+                links.append(_ends(link))
+                switches |= {link.get("switch", ""), link["peer"] if link.get("peer_kind") == "switch" else ""} - {""}
         return Fabric(links, reporting_hosts=frozenset(present), switches=frozenset(switches))
 
     def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:
@@ -203,6 +207,18 @@ def _causes(name: str, state: jobs.TrainingState, events: Sequence[Event], fabri
     symptom = Symptom(judgement, memory.since, ranks, *_by_speed(job, judgement), began=job.since)
     of_job = [one for one in events if one.job in {"", name}]
     return causes(symptom, [*of_job, *_shared(ranks, job.since)], replace(fabric, same=same))
+
+
+def _ends(link: Mapping[str, str]) -> tuple[PortLocation, PortLocation]:
+    """Return both ends of a link from the labels of its row.
+
+    Some hosts send a MAC address as the name of a port, and the name of the interface as its description.
+    """
+    is_mac = link["peer_port"] == link.get("peer_mac")
+    far = (link.get("peer_port_description") if is_mac else "") or link["peer_port"]
+    return PortLocation(link["host"] or link.get("switch", ""), link["device"] or link["port"]), PortLocation(
+        link["peer"], far
+    )
 
 
 def _locations(job: Job) -> tuple[dict[str, Rank], dict[PortLocation, PortLocation]]:

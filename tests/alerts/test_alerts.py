@@ -25,6 +25,7 @@ ALERTS = {
     "FabricFecUncorrectable",
     "FabricHostDrops",
     "FabricJobAdaptersUnused",
+    "FabricJobCollectivesUneven",
     "FabricJobGpudirectOff",
     "FabricJobHang",
     "FabricJobImbalanced",
@@ -193,6 +194,21 @@ def test_every_alert_says_where(rule):
     of_port = {name for name, layers in OF_PORTS.items() if layer in layers and name in set().union(*fired)}
     assert fired
     assert any(place | of_port <= named & labels for place in PLACES[layer] for labels in fired), (named, fired)
+
+
+OF_TRANSPORT = {"FabricJobOnTcp", "FabricJobGpudirectOff", "FabricJobAdaptersUnused"}
+"""Alerts of a job that are about a cause themselves."""
+
+
+def test_alerts_about_the_verdict_on_a_job_have_its_first_cause_in_their_text_and_not_in_a_label():
+    """A label that changes is another alert, which begins its `for` again."""
+    of_jobs = {rule["alert"] for rule in rules() if re.match("FabricStraggler|FabricJob", rule["alert"])}
+    with_cause = {
+        rule["alert"] for rule in rules() if "fabric_nccl_cause_confidence" in rule["annotations"]["description"]
+    }
+    assert with_cause == of_jobs - OF_TRANSPORT - {"FabricJobPortFaulty"}
+    asked = {one.name for rule in rules() for one in selectors(promql.parse(rule["expr"]))}
+    assert "fabric_nccl_cause_confidence" not in asked
 
 
 def test_imbalance_never_pages():

@@ -69,7 +69,8 @@ def test_every_threshold_is_used_and_has_its_unit_and_reason():
         for found in PLACEHOLDER.findall(path.read_text())
         for name in found.split("+")
     }
-    assert names == used
+    texts = {path.stem for path in ALERTS.glob("*.tmpl")}
+    assert names | texts == used
     lines = [line for line in THRESHOLDS.splitlines() if line.startswith("  ")]
     assert len(lines) == len(names)
     assert [line for line in lines if not re.fullmatch(r"  \w+: [\w.]+  # \S.{10,}", line)] == []

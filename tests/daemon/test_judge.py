@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from functools import partial
 from time import monotonic, time
 
@@ -14,6 +15,8 @@ from exporter.mqtt.job_levels import JobLevels
 from exporter.mqtt.states import Presence, make_state
 from exporter.mqtt.topics import level_topic
 from exporter.sources.nccl.streams import StreamTableBuilder
+from exporter.sources.switch.links import LinkTable, unresolved_link
+from exporter.switch_api.neighbour import LldpNeighbour
 from tests.helpers.steady_job import Job, Work
 
 MIB = 1 << 20
@@ -74,8 +77,8 @@ def test_a_slow_network_is_attributed_to_a_degraded_port(caplog):
     last = seen[-1]
     assert ("verdict", "llm", "network_bound") in last
     causes = {key[2:]: value for key, value in last.items() if key[0] == "cause_confidence"}
-    assert max(causes, key=causes.get) == ("link_degraded", "gpu-2", "mlx5_0:1")
-    assert not any(name == "elsewhere" for _, name, _ in causes), "no rank of the job runs there"
+    assert max(causes, key=causes.get) == ("link_degraded", "gpu-2", "mlx5_0:1", "", "")
+    assert not any(name == "elsewhere" for _, name, *_ in causes), "no rank of the job runs there"
     (line,) = [one.getMessage() for one in caplog.records if "network_bound" in one.getMessage()]
     assert "job llm: network_bound: 10% of the expected network bandwidth" in line
     assert "mlx5_0:1" in line
@@ -111,7 +114,37 @@ class GivenStates(RetainedState):
 
 def confidences(judge, make, *phases):
     last = run(judge, *phases, make=make)[-1]
-    return {key[2:]: value for key, value in last.items() if key[0] == "cause_confidence"}
+    return {key[2:5]: value for key, value in last.items() if key[0] == "cause_confidence"}
+
+
+def polled(*links):
+    """Return the table of links of leaf-2, as the source that polls it makes it of its LLDP neighbours."""
+    return LinkTable().make([unresolved_link(one) for one in links], 1.0, switch="leaf-2")
+
+
+NAMED = LldpNeighbour("Ethernet1/4", name="gpu-1", peer_port="ens0", description="Ubuntu Linux 6.8")
+BY_MAC = replace(NAMED, peer_port="02:00:00:00:00:01", port_description="ens0")
+
+
+@pytest.mark.parametrize("neighbour", [NAMED, BY_MAC], ids=["the name of the interface", "its MAC address"])
+def test_a_cause_has_both_ends_of_its_link(neighbour):
+    judge = Judge(
+        jobs.JobKnowledge,
+        partial(GivenStates, ("gpu-1", "mlx5_0:1", "link_degraded")),
+        lambda: [polled(neighbour)],
+    )
+    last = run(judge, (15, FAST), (15, SLOW), make=timings_of_hosts_with_two(*PORTS))[-1]
+    (found,) = [key[2:] for key in last if key[0] == "cause_confidence"]
+    assert found == ("link_degraded", "gpu-1", "mlx5_0:1", "leaf-2", "Ethernet1/4")
+
+
+def test_a_state_that_a_switch_reports_is_that_of_the_port_at_the_other_end():
+    judge = Judge(
+        jobs.JobKnowledge, partial(GivenStates, ("leaf-2", "Ethernet1/4", "link_degraded")), lambda: [polled(NAMED)]
+    )
+    last = run(judge, (15, FAST), (15, SLOW), make=timings_of_hosts_with_two(*PORTS))[-1]
+    (found,) = [key[2:] for key in last if key[0] == "cause_confidence"]
+    assert found == ("link_degraded", "leaf-2", "Ethernet1/4", "gpu-1", "mlx5_0:1")
 
 
 def test_an_event_by_any_name_of_the_nearest_port_of_a_rank_has_full_confidence():

@@ -74,6 +74,7 @@ OF_ALL_RANKS = {
         "Compute share of a step, lower bound-A",
         "Time for computation, lower bound-A",
         "Likely causes-A",
+        "Longest collective over the mean-A",
     )
 }
 """Metrics that a job marks itself, or that only collectors have."""

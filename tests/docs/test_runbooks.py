@@ -35,14 +35,13 @@ def which(rule: dict[str, Any]) -> frozenset[str]:
 
 
 def series() -> dict[str, set[str]]:
-    """Return what can be queried without `keep`: no details, the parts of histograms, and what rules record."""
+    """Return what can be queried without `keep`: no details, the buckets of histograms, and what rules record."""
     known = exported()
     for metric in metrics():
-        labels = known[metric.name]
         if metric.detail or metric.kind is Kind.HISTOGRAM:
             del known[metric.name]
-        if metric.kind is Kind.HISTOGRAM and not metric.detail:
-            known[f"{metric.name}_bucket"] = labels | {"le"}
+        if metric.detail:
+            known.pop(f"{metric.name}_bucket", None)
     return known | recorded(EVERY_RULE)
 
 

@@ -5,14 +5,16 @@ from typing import Any
 
 import promql_parser as promql
 
+from exporter.core.table import Kind
 from exporter.daemon.sources import metrics
 
 TARGET_LABELS = {"job", "instance"}
 
 
 def exported() -> dict[str, set[str]]:
-    """Return every metric that the exporter can have with its labels, those of Prometheus included."""
+    """Return every metric that the exporter can have with its labels, those of Prometheus and buckets included."""
     found = {metric.name: {*metric.labels, *metric.extra, *TARGET_LABELS} for metric in metrics()}
+    found |= {f"{one.name}_bucket": found[one.name] | {"le"} for one in metrics() if one.kind is Kind.HISTOGRAM}
     return {**found, "up": set(TARGET_LABELS), "ALERTS": {"alertname", "alertstate", "severity", *TARGET_LABELS}}
 
 

@@ -28,7 +28,6 @@ from exporter.meaning.training.records import (
     Stream,
     Tick,
     TimingValues,
-    Traffic,
     Waits,
 )
 
@@ -323,7 +322,11 @@ class Collectives:
             reported = len(pending.times)
             if reported > 1 or number <= communicator.highest.get(kind, -1) + SETTLED_WINDOW:
                 settled.add(number)  # else one rank alone is far ahead: its number must not hide those of all others
-            _add_traffic(tick, kind, pending, reported / max(members, reported))
+            least, of_all = min(pending.times.values()), reported >= communicator.ranks
+            moved = tick.traffic(kind, size_bucket(pending.size))
+            moved.add(pending.size, least, reported / max(members, reported), whole=of_all)
+            if reported >= members:
+                job.durations.add(kind, pending.size, least)
             if reported < 2 or reported < MIN_COMPARED_SHARE * members:
                 job.unmatched += 1
                 continue
@@ -353,15 +356,6 @@ def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Pr
     if before is not None and before.begun == begun and before.ended == ended:
         return Progress(begun, ended, now, before.since)
     return Progress(begun, ended, now, now)
-
-
-def _add_traffic(tick: Tick, kind: str, pending: Pending, share: float) -> None:
-    """Add an operation to the traffic."""
-    key = kind, size_bucket(pending.size)
-    moved = tick.bus.get(key)
-    if moved is None:
-        moved = tick.bus[key] = Traffic()
-    moved.add(pending.size, min(pending.times.values()), share)
 
 
 def _compared(sums: Waits, number: int, pending: Pending, compared: Mapping[str, float], members: int) -> Arrivals:

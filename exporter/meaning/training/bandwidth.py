@@ -94,6 +94,22 @@ def speeds_between_nodes(job: Job, now: float) -> dict[Shape, dict[str, float]]:
     return speeds
 
 
+def by_kind(jobs: Mapping[str, Job]) -> dict[tuple[str, str], float]:
+    """Return the bus bandwidth of each kind of each job in bytes per second, weighted by the time that it takes."""
+    sums: dict[tuple[str, str], tuple[float, float]] = {}
+    for name, job in jobs.items():
+        for communicator in job.communicators.values():
+            for (kind, size), moved in communicator.bus.items():
+                took = moved.microseconds
+                if size < MIN_BYTES or took <= 0:
+                    continue
+                speed = bus_bandwidth(kind, communicator.ranks, moved.size / took)
+                if speed is not None:
+                    amount, microseconds = sums.get((name, kind), (0.0, 0.0))
+                    sums[name, kind] = (amount + speed * took, microseconds + took)
+    return {key: amount / microseconds for key, (amount, microseconds) in sums.items()}
+
+
 def _recent_speeds(communicator: Communicator, now: float) -> dict[tuple[str, int], float]:
     """Return the middle speed of recent operations by kind and size, in bytes per microsecond.
 

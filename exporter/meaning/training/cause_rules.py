@@ -1,7 +1,7 @@
 """Rules of causes: what a port state, or a line of a job's log, can cause, and its remedy.
 
 The weights rate how well an event explains a symptom at the right place and time: 1 if nothing else need be checked, 0
-if it cannot. They are judgements, which only order causes; nothing is summed over jobs.
+if it cannot. They are judgements, which only order causes; nothing is summed over jobs. Long because it is one table.
 """
 
 from dataclasses import dataclass
@@ -376,4 +376,26 @@ LOG_RULES: tuple[CauseRule, ...] = (
 )
 """States of hosts and ports from logs of NCCL, and from the location of ranks."""
 
-RULES = MappingProxyType({rule.kind: rule for rule in (*PORT_RULES, *LOG_RULES)})
+TRAFFIC_RULES: tuple[CauseRule, ...] = (
+    CauseRule(
+        "no_rdma",
+        "its RDMA ports carry {value} of what the job has to move: it uses TCP, or a device that is not visible here",
+        slow=1.0,
+        hang=0.0,
+        late=0.2,
+        remedy="Start the job with NCCL_DEBUG=INFO to see why; check libibverbs and the RDMA devices in the container.",
+        value_format="share",
+    ),
+    CauseRule(
+        "few_ports",
+        "the job uses {value} RDMA ports, half of those that it could or fewer",
+        slow=0.7,
+        hang=0.0,
+        late=0.1,
+        remedy=_ADAPTERS,
+        value_format="number",
+    ),
+)
+"""States of hosts from the traffic of jobs, see `transport_states`."""
+
+RULES = MappingProxyType({rule.kind: rule for rule in (*PORT_RULES, *LOG_RULES, *TRAFFIC_RULES)})

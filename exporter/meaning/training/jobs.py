@@ -23,14 +23,10 @@ from exporter.core.table import (
     Table,
     Value,
 )
-from exporter.meaning.training import job_kinds, past, step_budget
+from exporter.meaning.training import bandwidth, job_kinds, longest, lost_time, past, step_budget
 from exporter.meaning.training.alignment import FORGET_SECONDS, Collectives
-from exporter.meaning.training.bandwidth import (
-    MIN_BYTES,
-    Baseline,
-    Shape,
-    bus_bandwidth,
-)
+from exporter.meaning.training.bandwidth import Baseline, Shape
+from exporter.meaning.training.durations import DURATIONS
 from exporter.meaning.training.link_limits import LinkLimits, Links, expected
 from exporter.meaning.training.metrics import JOBS, KINDS, RANKS, VERDICTS
 from exporter.meaning.training.records import Job, Stream, Timing, TimingValues, Waits
@@ -59,13 +55,16 @@ MAX_HOST_RANKS = 1024
 class Outputs(NamedTuple):
     """Schemas of the resulting tables.
 
-    By rank, by job, by job and verdict, by job and kind, by job and measure, and by planned job.
+    By rank, by job, by job and verdict, by job and kind, by job, kind and size class, by job and cause, by job and
+    measure, and by planned job.
     """
 
     ranks: Schema
     jobs: Schema
     verdicts: Schema
     kinds: Schema
+    sizes: Schema
+    lost: Schema
     pasts: Schema
     budgets: Schema
 
@@ -109,6 +108,7 @@ class TrainingState:
         ranks: Sums by job and rank.
         ranks_by_host: Number of these by host.
         limits: What the links of each job allow.
+        lost: GPU-seconds that each job lost.
         pasts: Past of each job.
         meters: Steps of jobs with a plan.
         keepers: Rows of the resulting tables, by the endings of their metrics.
@@ -119,6 +119,7 @@ class TrainingState:
     ranks: dict[tuple[str, str], RankSums] = field(default_factory=dict)
     ranks_by_host: Shares[str] = field(default_factory=Shares)
     limits: dict[str, LinkLimits] = field(default_factory=dict)
+    lost: dict[str, lost_time.LostTime] = field(default_factory=dict)
     pasts: dict[str, past.Past] = field(default_factory=dict)
     meters: dict[str, step_budget.StepMeter] = field(default_factory=dict)
     keepers: dict[tuple[str, ...], RowKeeper] = field(default_factory=dict)
@@ -144,6 +145,8 @@ def _declare(schema: Schema) -> Outputs:
         declared(("train_job",), JOBS),
         declared(("train_job", "verdict"), VERDICTS),
         declared(("train_job", "collective"), KINDS),
+        declared(("train_job", "collective", "size_class"), {**DURATIONS, **longest.LONGEST}),
+        declared(("train_job", "cause"), lost_time.LOST),
         declared(("train_job", "measure"), past.PASTS),
         vocabulary.schema(
             prefix,
@@ -182,6 +185,7 @@ def step(
         for name, job in jobs.items()
     }
     _observe_pasts(state, now)
+    _observe_times(state, judgements, now)
     found = [*_tables(state, judgements, made, table), _budgets(known, state, made, table)]
     return state, [one for one in found if len(one.rows)]
 
@@ -253,6 +257,16 @@ def _observe_pasts(state: TrainingState, now: float) -> None:
             past.observe(state.pasts[name], job, state.memories[name].laps.steps, now)
 
 
+def _observe_times(state: TrainingState, judgements: Mapping[str, Judgement], now: float) -> None:
+    """Observe how long collectives took, and add the time that jobs lost."""
+    jobs = state.collectives.jobs
+    state.lost = {name: state.lost.get(name) or lost_time.LostTime() for name in jobs}
+    for name, job in jobs.items():
+        memory = state.memories[name]
+        longest.observe(memory.times, job, now)
+        lost_time.add(state.lost[name], job, judgements[name], memory.laps.steps.seconds, now)
+
+
 def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Outputs, table: Table) -> list[Table]:
     jobs = state.collectives.jobs
     now = table.time
@@ -264,7 +278,8 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
     }
     known = {name for name, judgement in judgements.items() if judgement.verdict is not Verdict.UNKNOWN}
     ranks = state.ranks
-    bandwidths = _bandwidths(jobs)
+    bandwidths = bandwidth.by_kind(jobs)
+    lost = {(name, one.value): seconds for name, of in state.lost.items() for one, seconds in of.seconds.items()}
     regressions = {(name, measure): one for name, of in state.pasts.items() for measure, one in of.regressions.items()}
     return [
         _table(
@@ -294,8 +309,22 @@ def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Out
             table,
         ),
         _table(state, made.kinds, bandwidths, {"bus_bandwidth_bytes_per_second": list(bandwidths.values())}, table),
+        _sizes(state, made.sizes, table),
+        _table(state, made.lost, lost, {"lost_gpu_seconds_total": list(lost.values())}, table),
         _table(state, made.pasts, regressions, {"regression_ratio": list(regressions.values())}, table),
     ]
+
+
+def _sizes(state: TrainingState, schema: Schema, table: Table) -> Table:
+    """Return the table of the times of collectives."""
+    jobs = state.collectives.jobs
+    histograms = {(name, *key): one for name, job in jobs.items() for key, one in job.durations.histograms().items()}
+    ratios = {(name, *key): one for name in jobs for key, one in longest.ratios(state.memories[name].times).items()}
+    columns: dict[str, Sequence[Value | None]] = {
+        "collective_transfer_seconds": list(histograms.values()),
+        "collective_longest_ratio": [ratios.get(key) for key in histograms],
+    }
+    return _table(state, schema, histograms, columns, table)
 
 
 def _job_columns(
@@ -337,22 +366,6 @@ def _budgets(known: JobKnowledge, state: TrainingState, made: Outputs, table: Ta
         for ending in (*step_budget.MEASURED, *step_budget.CONFIGURED)
     }
     return _table(state, made.budgets, [key for key, _ in rows], columns, table)
-
-
-def _bandwidths(jobs: Mapping[str, Job]) -> dict[LabelValues, float]:
-    """Return the bus bandwidth of each kind of each job."""
-    sums: dict[tuple[str, str], tuple[float, float]] = {}
-    for name, job in jobs.items():
-        for communicator in job.communicators.values():
-            for (kind, size), moved in communicator.bus.items():
-                took = moved.microseconds
-                if size < MIN_BYTES or took <= 0:
-                    continue
-                speed = bus_bandwidth(kind, communicator.ranks, moved.size / took)
-                if speed is not None:
-                    amount, microseconds = sums.get((name, kind), (0.0, 0.0))
-                    sums[name, kind] = (amount + speed * took, microseconds + took)
-    return {key: amount / microseconds for key, (amount, microseconds) in sums.items()}
 
 
 def _table(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from exporter.core.shares import Shares
+from exporter.meaning.training.durations import Durations
 from exporter.meaning.training.runs import Claims
 
 SETTLED_WINDOW = 1024
@@ -167,18 +168,28 @@ class Traffic(msgspec.Struct, gc=False):
         microseconds: Shortest times of all operations.
         speeds: Bytes per microsecond of some operations, and the share of the ranks that reported each. If the time of
             the last rank to start is missing, an operation appears slower than it was.
+        whole: Number of operations that all ranks of the communicator reported, …
+        whole_microseconds: … their shortest times, …
+        longest: … and the longest of these.
     """
 
     size: float = 0.0
     microseconds: float = 0.0
     speeds: list[tuple[float, float]] = msgspec.field(default_factory=list)
+    whole: int = 0
+    whole_microseconds: float = 0.0
+    longest: float = 0.0
 
-    def add(self, size: float, microseconds: float, share: float) -> None:
-        """Add an operation that a share of the ranks reported."""
+    def add(self, size: float, microseconds: float, share: float, *, whole: bool) -> None:
+        """Add an operation that a share of the ranks reported that report here, or all ranks of the communicator."""
         self.size += size
         self.microseconds += microseconds
         if microseconds > 0 and len(self.speeds) < MAX_SPEEDS:
             self.speeds.append((size / microseconds, share))
+        if whole:
+            self.whole += 1
+            self.whole_microseconds += microseconds
+            self.longest = max(self.longest, microseconds)
 
 
 @dataclass(slots=True)
@@ -196,6 +207,13 @@ class Tick:
     compared: int = 0
     arrivals: int = 0
     bus: dict[tuple[str, int], Traffic] = field(default_factory=dict)
+
+    def traffic(self, kind: str, size: int) -> Traffic:
+        """Return the traffic of one kind and size."""
+        found = self.bus.get((kind, size))
+        if found is None:
+            found = self.bus[kind, size] = Traffic()
+        return found
 
 
 @dataclass(slots=True)
@@ -342,6 +360,7 @@ class Job:
         waiting: Number of operations that wait for further ranks, by the host whose timing was the first.
         claims: Ranks that came from several hosts.
         waits: For how long ranks waited and were late, until the sums are taken.
+        durations: Distribution of the times of operations.
     """
 
     last_seen: float
@@ -354,6 +373,7 @@ class Job:
     waiting: Shares[str] = field(default_factory=Shares)
     claims: Claims = field(default_factory=Claims)
     waits: Waits = field(default_factory=Waits)
+    durations: Durations = field(default_factory=Durations)
     matched: int = 0
     partial: int = 0
     unmatched: int = 0

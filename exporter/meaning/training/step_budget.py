@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Reversible
 from dataclasses import dataclass, field
 from itertools import takewhile
-from statistics import fmean, median
+from statistics import median
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -108,8 +108,8 @@ class Measured(NamedTuple):
 
     Attributes:
         step: Seconds of a step.
-        network: Seconds of a step in which the network moved data; None if too few ranks report to separate it from
-            waiting.
+        network: Seconds of a step in which the network of the slowest one moved data; None if too few ranks report to
+            separate it from waiting.
     """
 
     step: float
@@ -270,8 +270,8 @@ class StepMeter:
     def measured(self, now: float) -> Measured | None:
         """Return the measured values; None while too few steps were measured, and after steps stopped.
 
-        The median of the communicators with about as many steps as the busiest is used: others have that size by
-        coincidence.
+        The communicators with about as many steps as the busiest count: others have that size by coincidence. The step
+        is the median of theirs, and the network time that of the slowest: the step ends when it ends.
         """
         for window in WINDOWS:
             found = [one for samples in self.samples.values() if (one := _steps_of(samples, window, now)) is not None]
@@ -279,7 +279,7 @@ class StepMeter:
             found = [one for one in found if one.steps >= SAME_WORK * most]
             if most >= (FEW if window == WINDOWS[-1] else ENOUGH):
                 network_times = [one.network for one in found if one.network is not None]
-                return Measured(median(one.step for one in found), fmean(network_times) if network_times else None)
+                return Measured(median(one.step for one in found), max(network_times, default=None))
         return None
 
 
@@ -325,8 +325,8 @@ MEASURED: Mapping[str, Ending] = MappingProxyType(
             " the configured model moves in a step."
         ),
         "step_network_seconds": gauge(
-            "Time of the data-parallel collectives of a step, from the last rank to start, so without waiting; absent"
-            " if fewer than nine tenths of their ranks report here."
+            "Time of the data-parallel collectives of a step in the slowest group, from the last rank to start, so"
+            " without waiting; only of groups of which nine tenths of the ranks report here."
         ),
         "step_network_excess_ratio": gauge("Measured network time of a step over the least time that it needs."),
         "step_exposed_compute_seconds": gauge(

@@ -16,6 +16,7 @@ from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, Shape, bandwidth_shares
 from exporter.meaning.training.hangs import OperationHistory
 from exporter.meaning.training.laps import Laps, fold
+from exporter.meaning.training.longest import RecentTimes
 from exporter.meaning.training.pools import Pool, PoolName, Pools
 from exporter.meaning.training.records import Job
 from exporter.meaning.training.steps import is_live
@@ -115,6 +116,7 @@ class JobMemory:
         named: When ranks were last named as stragglers together, or would have been.
         suspected: The suspects of the last time, and how often in a row there were such.
         live: Communicators that had a part in the job.
+        times: Times of its collectives in the last minute.
     """
 
     given: Judgement | None = None
@@ -128,6 +130,7 @@ class JobMemory:
     named: dict[frozenset[str], float] = field(default_factory=dict)
     suspected: tuple[frozenset[str], int] = (frozenset(), 0)
     live: set[str] = field(default_factory=set)
+    times: RecentTimes = field(default_factory=RecentTimes)
 
 
 def judge(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgement:

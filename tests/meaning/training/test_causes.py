@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from exporter.meaning.ports.states import PortLocation
-from exporter.meaning.training.cause_rules import LOG_RULES, PORT_RULES, RULES
+from exporter.meaning.training.cause_rules import LOG_RULES, PORT_RULES, RULES, TRAFFIC_RULES
 from exporter.meaning.training.causes import Symptom, causes
 from exporter.meaning.training.paths import Event, Fabric, Rank
 from exporter.meaning.training.stragglers import Suspect
@@ -155,7 +155,7 @@ def test_each_rule_has_a_weight_and_a_remedy(rule):
 
 
 def test_no_kind_has_two_rules():
-    assert len(RULES) == len(PORT_RULES) + len(LOG_RULES)
+    assert len(RULES) == len(PORT_RULES) + len(LOG_RULES) + len(TRAFFIC_RULES)
 
 
 def test_an_event_that_cannot_hang_a_job_is_not_a_cause_of_a_hang():

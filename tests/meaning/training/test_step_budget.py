@@ -7,13 +7,8 @@ import pytest
 from exporter.config.schema import parse
 from exporter.core import vocabulary
 from exporter.daemon.sources import SECTIONS
-from exporter.meaning.training.alignment import (
-    Communicator,
-    Job,
-    Tick,
-    Traffic,
-)
 from exporter.meaning.training.plans import plan_of
+from exporter.meaning.training.records import Communicator, Job, Tick, Traffic
 from exporter.meaning.training.step_budget import (
     CONFIGURED,
     MEASURED,
@@ -210,9 +205,15 @@ def test_long_steps_are_measured_over_longer_windows(step):
     assert found == Measured(pytest.approx(step, rel=0.06), pytest.approx(0.5))
 
 
-def test_several_parts_of_the_model_count_as_one_step():
+def test_several_parts_of_the_model_are_one_step_whose_network_time_is_that_of_the_slowest():
     found = run(PLAN, 60, steady(seconds=1.0), steady(seconds=3.0))
-    assert found == Measured(pytest.approx(1.0), pytest.approx(1.0))
+    assert found == Measured(pytest.approx(1.0), pytest.approx(1.5))
+
+
+def test_one_slow_group_of_eight_decides():
+    """Seven groups take 0.1 s of each step, one 0.4 s: the mean of 0.14 s would be no reason to look at the network."""
+    found = run(PLAN, 60, *[steady(seconds=0.2)] * 7, steady(seconds=0.8))
+    assert found.network == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(
