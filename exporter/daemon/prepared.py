@@ -93,8 +93,8 @@ def prepare(config: Config, context: Context, shard: Shard) -> Prepared:
             own = SourceSteps() if definition.steps is None else definition.steps(source, context)
             built_from = (source.settings, context.host, links, drop, keep)
             configured[key] = ConfiguredSource(source, definition.polls, own, links, drop, keep, built_from)
-    links = Links(ExpectedLinks(config.expect), config.expect.bandwidth_share)
-    known = JobKnowledge(baseline(config.measured), links, plans_of(config.jobs))
+    of_hosts = Links(ExpectedLinks(config.expect), config.expect.bandwidth_share)
+    known = JobKnowledge(baseline(config.measured), of_hosts, plans_of(config.jobs))
     return Prepared(config, context, configured, known)
 
 
