@@ -2,10 +2,10 @@
 
 import pytest
 
+from exporter.meaning.training.candidates import WINDOWS, candidate
 from exporter.meaning.training.losses import loss_between
 from exporter.meaning.training.pools import Pool
 from exporter.meaning.training.records import Job
-from exporter.meaning.training.stragglers import WINDOWS, candidate
 
 MILLISECOND = 1000.0
 STEP = 2.0
