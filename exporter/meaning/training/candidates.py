@@ -10,6 +10,7 @@ from math import comb
 from statistics import median
 from typing import NamedTuple
 
+from exporter.meaning.training.laps import WARM_UP
 from exporter.meaning.training.losses import Window, recent_steps
 
 WINDOWS = ((12.0, 4), (30.0, 10), (60.0, 24))
@@ -47,6 +48,12 @@ MAX_CHANCE_STEADY = 1e-2
 
 ALIKE_TIMES = 2.0
 """Cost of a step over the middle one of a window, above which it is not usual."""
+
+BEFORE = 2
+"""Steps before the first late one in which work may have moved from another rank to the suspects, and …"""
+
+MOVED_SHARE = 0.5
+"""… share of one's lateness that the other's must be, and of the other's up to which it has lost it since."""
 
 MIN_LOSS = 0.02
 """Share of the time that a suspect must cost."""
@@ -137,7 +144,9 @@ def _examined(
         return None
     if not _are_alike([laps[one][1] for one in late], names) or _is_chance(gains, typical, len(names), members):
         return None
-    return Candidate(names, min(loss, 1.0), len(late), len(recent)) if _is_theirs(laps, names, typical) else None
+    if not _is_theirs(laps, names, typical) or _took_over(laps, late, names, typical, members):
+        return None
+    return Candidate(names, min(loss, 1.0), len(late), len(recent))
 
 
 def _is_chance(gains: Sequence[float], typical: float, names: int, members: int) -> bool:
@@ -168,6 +177,45 @@ def _is_theirs(laps: Mapping[int, tuple[float, Mapping[str, float]]], names: fro
         if any(other is not None and other[1] == one[1] and abs(other[0] - one[0]) <= 2 for other in (before, after)):
             others += one[2]
     return theirs >= MIN_REMEMBERED_SHARE * (theirs + others)
+
+
+def _took_over(
+    laps: Mapping[int, tuple[float, Mapping[str, float]]],
+    late: Sequence[int],
+    names: frozenset[str],
+    typical: float,
+    members: int,
+) -> bool:
+    """Return whether suspects are late since another one, which was late by about as much, is late no more.
+
+    Then work may have moved to them, and may move on: that shows in as many steps as work that moves has moved in. In
+    the first steps of a job nothing is known of before.
+
+    Args:
+        laps: All steps that are stored.
+        late: Those of the window in which the suspects were late.
+        names: The suspects.
+        typical: What they cost then.
+        members: Number of names that could be late.
+    """
+    numbers = sorted(laps)
+    first = numbers.index(late[0])
+    while first and any(_gain(laps[one][1], names) >= typical / 2 for one in numbers[max(first - 2, 0) : first]):
+        first -= 1
+    run = [laps[one][1] for one in numbers[first:]]
+    if len(run) >= MIN_LONG_LAPS:
+        return False
+    if not first and numbers[0] <= WARM_UP:
+        return True
+    for one in numbers[max(first - BEFORE, 0) : first]:
+        before = laps[one][1]
+        others = _apart([before], members)
+        had = _gain(before, others)
+        if others and not others & names and MOVED_SHARE * typical <= had <= typical / MOVED_SHARE:
+            has = median(cost_of_latest(costs, others) for costs in run)
+            if has <= MOVED_SHARE * cost_of_latest(before, others):
+                return True
+    return False
 
 
 def _weighted_median(ordered: Sequence[float]) -> float:

@@ -4,7 +4,7 @@ A late rank makes its group late in all its other groups. So the finest pool in 
 others names it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.meaning.training.alignment import nodes_of
@@ -80,7 +80,7 @@ def _named(
             continue  # soon there is enough evidence on the rank
         if host is not None and (rank is None or host.loss >= HOST_SHARE * rank.loss):
             candidates.append((pool, host, True))
-        elif rank is not None:
+        elif rank is not None and not _may_be_fewer(job, ordered, pool, rank, seconds, now, window):
             candidates.append((pool, rank, False))
     most = max((one.loss for _, one, _ in candidates), default=0.0)
     for pool, one, is_host in candidates:
@@ -155,20 +155,41 @@ def _may_be_one_rank(
         is_inside = len(communicator.members) > 1 and nodes_of(job, communicator) == 1
         if is_here and is_inside and name not in known and any(tick.compared for tick in communicator.ticks):
             return True
-    return any(_is_one_rank(job, pool, host, seconds, now, window) for pool in inside)
+    ranks = {rank for rank, of_host in job.hosts.items() if of_host in host.names}
+    return any(_is_one_of(job, pool, ranks, host.loss, seconds, now, window) for pool in inside)
 
 
-def _is_one_rank(job: Job, inside: Pool, host: Candidate, seconds: float, now: float, window: Window) -> bool:
-    """Return whether one rank of a late host is late within the host by about as much."""
+def _may_be_fewer(
+    job: Job, found: Sequence[Pool], pool: Pool, late: Candidate, seconds: float, now: float, window: Window
+) -> bool:
+    """Return whether of several late ranks some may be late only because they wait for another one of them."""
+    others = [one for one in found if one.inside and one is not pool]
+    return len(late.names) > 1 and any(
+        _is_one_of(job, one, late.names, late.loss, seconds, now, window) for one in others
+    )
+
+
+def _is_one_of(
+    job: Job, inside: Pool, ranks: Collection[str], loss: float, seconds: float, now: float, window: Window
+) -> bool:
+    """Return whether of ranks that are late together one is late within their own communicator by about as much.
+
+    It may be another one in each step. The others are late because they wait for it.
+    """
     recent = recent_steps(inside.laps, now, window)
-    totals: dict[str, float] = {}
-    for number in recent:
-        for rank, cost in inside.laps[number][1].items():
-            if job.hosts.get(rank) in host.names:
-                totals[rank] = totals.get(rank, 0.0) + cost
-    highest = sorted(totals.values(), reverse=True)[:2]
-    excess = highest[0] - (highest[1] if len(highest) > 1 else 0.0) if highest else 0.0
-    return excess >= EXPLAINED_SHARE * host.loss * seconds * 1e6 * len(recent) > 0
+    least = EXPLAINED_SHARE * loss * seconds * 1e6 * len(recent)
+    for name in inside.communicators:
+        members = job.communicators[name].members.keys()
+        if len(members) < 2 or not members <= ranks:
+            continue
+        excess = 0.0
+        for number in recent:
+            costs = inside.laps[number][1]
+            second, most = sorted(costs.get(rank, 0.0) for rank in members)[-2:]
+            excess += most - second
+        if excess >= least > 0:
+            return True
+    return False
 
 
 def _by_host(job: Job, pool: Pool, ranks: Iterable[str]) -> dict[int, tuple[float, dict[str, float]]]:
