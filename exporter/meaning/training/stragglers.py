@@ -4,7 +4,8 @@ A late rank makes its group late in all its other groups. So the finest pool in 
 others names it.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from exporter.meaning.training.alignment import nodes_of
@@ -170,7 +171,7 @@ def _may_be_fewer(
 
 
 def _is_one_of(
-    job: Job, inside: Pool, ranks: Collection[str], loss: float, seconds: float, now: float, window: Window
+    job: Job, inside: Pool, ranks: AbstractSet[str], loss: float, seconds: float, now: float, window: Window
 ) -> bool:
     """Return whether of ranks that are late together one is late within their own communicator by about as much.
 
