@@ -6,7 +6,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from exporter.meaning.training import alignment, bandwidth, hangs, stragglers, verdicts, waits
+from exporter.meaning.training import alignment, bandwidth, candidates, hangs, verdicts, waits
 from exporter.meaning.training.verdicts import Verdict
 from exporter.sources.nccl import processes
 from tests.helpers.paths import ROOT
@@ -38,7 +38,7 @@ DOCUMENTED_NUMBERS = {
     "after {} ticks": bandwidth.MIN_HISTORY_TICKS,
     "It waits {} seconds for ranks": alignment.PATIENCE_SECONDS,
     "Differences below {} microseconds": alignment.NOISE_MICROSECONDS,
-    "cost at least {} % of the time": stragglers.MIN_LOSS * 100,
+    "cost at least {} % of the time": candidates.MIN_LOSS * 100,
     "after {} minutes both are forgotten": alignment.FORGET_SECONDS / 60,
     "Limits: {} jobs": alignment.MAX_JOBS,
     "of each {} communicators": alignment.MAX_COMMUNICATORS,
@@ -59,8 +59,8 @@ def test_documented_numbers_equal_the_code(sentence, number):
 def test_documented_numbers_in_words_equal_the_code():
     times = (verdicts.TIMES_TO_RAISE, verdicts.TIMES_TO_CLEAR)
     assert (times, verdicts.RECENT_STEPS, verdicts.MOVING_SECONDS) == ((2, 3), 2.5, 180)
-    assert (alignment.MIN_COMPARED_SHARE, stragglers.MAX_SUSPECTS_SHARE, hangs.MAX_BEHIND_SHARE) == (0.5, 0.125, 0.25)
-    assert (stragglers.WINDOWS, stragglers.MIN_LATE_LAPS) == (((12.0, 4), (30.0, 10), (60.0, 24)), 3)
+    assert (alignment.MIN_COMPARED_SHARE, candidates.MAX_SUSPECTS_SHARE, hangs.MAX_BEHIND_SHARE) == (0.5, 0.125, 0.25)
+    assert (candidates.WINDOWS, candidates.MIN_LATE_LAPS) == (((12.0, 4), (30.0, 10), (60.0, 24)), 3)
     for words in ("twice in a row", "three times (the rest)", "half of them will do", "two and a half steps"):
         assert words in PAGE
     for words in ("windows of 12, 30 and 60 seconds (or of 4, 10 and 24 steps)", "in at least three steps"):

@@ -28,7 +28,10 @@ WARM_UP = 3
 """First steps of a communicator, which compile and allocate, and are not judged."""
 
 MIN_SHARE = 0.5
-"""Share of the operations of a step that must be known."""
+"""Share of the operations of a step that must be known where lateness is carried, and …"""
+
+MIN_ADDED_SHARE = 0.25
+"""… where it adds up: those that are known show the others, and of two ranks that lose a third half is compared."""
 
 LEVEL = 0.85
 """Share of the most lateness from which on a rank is at the level of all further operations."""
@@ -148,7 +151,8 @@ def _fold_stream(
         if (lap + 1) * count + phase > until:
             continue
         found = [operations.pop(number) for number in sorted(by_lap[lap])]
-        if lap < WARM_UP or len(found) < MIN_SHARE * count:
+        least = MIN_ADDED_SHARE if pattern is None else MIN_SHARE
+        if lap < WARM_UP or len(found) < least * count:
             continue
         costs = _added(found, count) if pattern is None else _carried(found, pattern)
         most = max(costs.values(), default=0.0)

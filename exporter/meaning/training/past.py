@@ -150,7 +150,7 @@ def observe(past: Past, job: Job, steps: Steps, now: float) -> None:
     past.sampled = now
     if steps.seconds is not None and _is_pausing(job, steps.seconds, now):
         past.paused = now
-    past.step = steps.seconds if steps.snapshots and steps.snapshots[0][0] >= past.paused else None
+    past.step = steps.seconds if steps.snapshots and steps.snapshots[0].time >= past.paused else None
     found = {"step_time": _step_regression(past, job, steps, now), "bus_bandwidth": _bus_regression(past, job, now)}
     past.regressions = {measure: one for measure, one in found.items() if one is not None}
 

@@ -6,11 +6,14 @@ lateness that is carried from one operation to the next grows within a step and 
 each step.
 """
 
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from exporter.meaning.training import paces
 from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.paces import Pace, StreamName
 from exporter.meaning.training.patterns import KEPT_SERIES, MIN_REPETITIONS, find_pattern, is_passed_on
 from exporter.meaning.training.records import Arrivals, Job
 from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth
@@ -47,11 +50,8 @@ RARE_SECONDS = 60.0
 SAME_COUNT = 4
 """… this many times as many operations: then the clock counts steps."""
 
-SAME_WORK = 1.05
-"""Operations of one communicator over those of another one with the same work, at most; more by …"""
-
-REPORT_STEPS = 1.2
-"""… this many steps by which reports differ."""
+SAME_CLOCK = 1.05
+"""Operations of the clock over those of the group with the fewest up to which, and one more, it stays the clock."""
 
 MAX_REPEATS = 4
 """Times that a pattern repeats in a step, at most."""
@@ -67,9 +67,6 @@ SILENT_STEPS = 2.5
 
 MAX_GROUPS = 32
 """Groups of communicators whose pattern is searched."""
-
-StreamName = tuple[str, str]
-"""Communicator and kind."""
 
 Group = tuple[str, int, int]
 """Kind, ranks and nodes: communicators that probably have the same part in the job."""
@@ -102,19 +99,35 @@ class Series:
     whole: tuple[Pattern, int, Pattern] | None = None
 
 
+class Snapshot(NamedTuple):
+    """How far a job was.
+
+    Attributes:
+        time: The time.
+        highest: Highest sequence number of each communicator and kind.
+        paces: The same of one rank each, beside that of the clock.
+    """
+
+    time: float
+    highest: dict[StreamName, int]
+    paces: dict[StreamName, Pace]
+
+
 @dataclass(slots=True)
 class Steps:
     """What is known of the steps of a job.
 
     Attributes:
-        snapshots: Time, and highest sequence number of each communicator and kind.
+        snapshots: How far it was, over time.
+        clock: Group of which one operation, or one period, is a step.
         series: Lateness by group, of one communicator each.
         seconds: Seconds of a step; None while unknown.
         counts: Operations of one step, by communicator and kind.
         carried: Patterns in which lateness is carried, by group.
     """
 
-    snapshots: deque[tuple[float, dict[StreamName, int]]] = field(default_factory=deque)
+    snapshots: deque[Snapshot] = field(default_factory=deque)
+    clock: Group | None = None
     series: dict[Group, Series] = field(default_factory=dict)
     seconds: float | None = None
     counts: dict[StreamName, int] = field(default_factory=dict)
@@ -158,7 +171,7 @@ def observe(job: Job, steps: Steps, name: str, kind: str, operations: Sequence[A
 
 def update(job: Job, steps: Steps, now: float) -> None:
     """Count the operations of a step again, if it is time to."""
-    if steps.snapshots and now - steps.snapshots[-1][0] < SNAPSHOT_SECONDS:
+    if steps.snapshots and now - steps.snapshots[-1].time < SNAPSHOT_SECONDS:
         return
     highest = {
         (name, kind): number
@@ -166,7 +179,7 @@ def update(job: Job, steps: Steps, now: float) -> None:
         if is_live(job, name, steps.seconds)
         for kind, number in communicator.highest.items()
     }
-    steps.snapshots.append((now, highest))
+    steps.snapshots.append(Snapshot(now, highest, {}))
     groups: dict[Group, list[StreamName]] = {}
     for stream in highest:
         groups.setdefault(group_of(job, *stream), []).append(stream)
@@ -174,24 +187,25 @@ def update(job: Job, steps: Steps, now: float) -> None:
     counted = {group: max(moved.get(stream, 0) for stream in streams) for group, streams in groups.items()}
     counted = {group: count for group, count in counted.items() if count >= MIN_STEPS}
     _search(steps, counted, now)
+    _choose_clock(job, steps, groups, counted)
     _conclude(steps, groups, counted, moved)
 
 
 def _moved(steps: Steps, highest: dict[StreamName, int]) -> dict[StreamName, int]:
     """Return the operations of each stream since a snapshot long enough ago, and drop older ones."""
-    now = steps.snapshots[-1][0]
+    now = steps.snapshots[-1].time
     enough = COUNTED_SECONDS
     if steps.seconds is not None:
         enough = min(max(enough, COUNTED_STEPS * steps.seconds), MAX_COUNTED_SECONDS)
     elif len(steps.snapshots) > 1:
         enough = MAX_COUNTED_SECONDS
-    while len(steps.snapshots) > 2 and highest and not steps.snapshots[0][1].keys() & highest.keys():
+    while len(steps.snapshots) > 2 and highest and not steps.snapshots[0].highest.keys() & highest.keys():
         steps.snapshots.popleft()
-    while any(highest.get(stream, number) < number for stream, number in steps.snapshots[0][1].items()):
+    while any(highest.get(stream, number) < number for stream, number in steps.snapshots[0].highest.items()):
         steps.snapshots.popleft()  # a communicator began again since
-    while len(steps.snapshots) > 2 and now - steps.snapshots[1][0] >= enough:
+    while len(steps.snapshots) > 2 and now - steps.snapshots[1].time >= enough:
         steps.snapshots.popleft()
-    before = steps.snapshots[0][1]
+    before = steps.snapshots[0].highest
     return {stream: number - before.get(stream, -1) for stream, number in highest.items()}
 
 
@@ -223,19 +237,30 @@ def _compare(series: Series, found: Pattern | None) -> None:
         series.pattern, series.failed, series.confirmed = found, 0, 0
 
 
+def _choose_clock(job: Job, steps: Steps, groups: dict[Group, list[StreamName]], counted: dict[Group, int]) -> None:
+    """Choose the group with the fewest operations as the clock, and observe how others advance beside it."""
+    fewest = min(counted.values(), default=0)
+    if steps.clock not in counted or counted[steps.clock] > SAME_CLOCK * fewest + 1:
+        steps.clock = min(counted, key=lambda group: (counted[group], group), default=None)
+        for snapshot in steps.snapshots:
+            snapshot.paces.clear()
+    if steps.clock is not None:
+        latest = steps.snapshots[-1]
+        latest.paces.update(paces.observe(job, latest.highest, groups[steps.clock]))
+
+
 def _conclude(
     steps: Steps, groups: dict[Group, list[StreamName]], counted: dict[Group, int], moved: dict[StreamName, int]
 ) -> None:
     """Derive seconds and operations of a step."""
     steps.carried = {}
-    if not counted:
+    clock = steps.clock
+    if clock is None:
         steps.seconds, steps.counts = None, {}
         return
-    clock = min(counted, key=lambda group: (counted[group], group))
     series = steps.series.get(clock)
-    pattern = None if series is None else series.pattern
-    period = 1 if pattern is None else pattern.period
-    span = steps.snapshots[-1][0] - steps.snapshots[0][0]
+    period = _period_of_clock(steps, groups, counted, clock)
+    span = steps.snapshots[-1].time - steps.snapshots[0].time
     is_rarer = any(moved.get(stream, 0) > 0 for group in groups.keys() - counted.keys() for stream in groups[group])
     if counted[clock] < period * MIN_STEPS or span <= 0 or not _is_clock(counted, clock, series, steps, is_rarer):
         steps.seconds, steps.counts = None, {}
@@ -255,32 +280,28 @@ def _conclude(
         if group in steps.carried:
             counts |= dict.fromkeys(streams, steps.carried[group].period)
         else:
-            counts |= _counts(steps.counts, _typical(streams, moved, number), number)
+            exact = paces.of_a_step([one.paces for one in steps.snapshots], streams, period)
+            for stream in streams:
+                exact.setdefault(stream, paces.by_all_reports(moved.get(stream, 0), number))
+            counts |= paces.whole_numbers(steps.counts, exact)
     steps.counts = counts
 
 
-def _counts(
-    before: Mapping[StreamName, int], typical: Mapping[StreamName, int], number: float
-) -> dict[StreamName, int]:
-    """Return the operations of a step of streams; those with the same work have the same.
+def _period_of_clock(
+    steps: Steps, groups: dict[Group, list[StreamName]], counted: dict[Group, int], clock: Group
+) -> int:
+    """Return the operations of the clock in a step: those of the pattern that it repeats.
 
-    A count stays the same while it may be right.
-
-    Args:
-        before: Counts of before.
-        typical: Operations of each stream.
-        number: Number of steps.
+    One that repeats in several steps, as of a rank that is late in each fifth one, is none.
     """
-    counts: dict[StreamName, int] = {}
-    for moved in set(typical.values()):
-        streams = [stream for stream, one in typical.items() if one == moved]
-        exact = moved / number
-        count = max(round(exact), 1)
-        usual = Counter(before[stream] for stream in streams if stream in before).most_common(1)
-        if usual and abs(exact - usual[0][0]) <= 0.5 + 1.5 * exact * REPORT_STEPS / number:
-            count = usual[0][0]
-        counts |= dict.fromkeys(streams, count)
-    return counts
+    series = steps.series.get(clock)
+    if series is None or series.pattern is None:
+        return 1
+    period = series.pattern.period
+    finer = [group for group in counted if counted[group] >= SAME_COUNT * counted[clock]]
+    streams = [stream for group in finer for stream in groups[group]]
+    history = [snapshot.paces for snapshot in steps.snapshots]
+    return 1 if not series.pattern.resets and paces.is_even(history, streams, period) else period
 
 
 def _whole(series: Series, pattern: Pattern, times: int) -> Pattern:
@@ -295,22 +316,6 @@ def _repeats(period: int, times: int, expected: float) -> bool:
     return 1 <= times <= MAX_REPEATS and abs(period * times - expected) <= max(1.0, expected / 8)
 
 
-def _typical(streams: Sequence[StreamName], moved: dict[StreamName, int], number: float) -> dict[StreamName, int]:
-    """Return the operations of each stream, or of the middle one of those that differ by no more than reports do.
-
-    Hosts report at different times: the counts of two streams with the same work differ by those of about a step.
-    """
-    ordered = sorted(streams, key=lambda stream: moved.get(stream, 0))
-    found: dict[StreamName, int] = {}
-    same: list[StreamName] = []
-    for stream in ordered:
-        if same and moved.get(stream, 0) > moved.get(same[0], 0) * (SAME_WORK + REPORT_STEPS / number):
-            found |= dict.fromkeys(same, moved.get(same[len(same) // 2], 0))
-            same = []
-        same.append(stream)
-    return found | dict.fromkeys(same, moved.get(same[len(same) // 2], 0))
-
-
 def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, steps: Steps, is_rarer: bool) -> bool:
     """Return whether one operation, or one period, of the clock is one step.
 
@@ -322,7 +327,7 @@ def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, st
         is_rarer: Whether other groups have a few operations, but too few to count them: a step may be longer.
     """
     begun = None if series is None else series.begun
-    lasted = 0.0 if begun is None else steps.snapshots[-1][0] - begun
+    lasted = 0.0 if begun is None else steps.snapshots[-1].time - begun
     if is_rarer and lasted < RARE_SECONDS:
         return False
     if max(counted.values()) >= SAME_COUNT * counted[clock]:

@@ -1,74 +1,18 @@
-"""Stragglers: which ranks or hosts the others wait for, step by step.
-
-Each step of a pool is one try. What a rank costs a step is how much later it is than the last rank that is not
-suspected: so much would be won without it. A suspect must cost that in several steps, and most of what is lost must be
-lost to it, now and over the last minutes: work that is imbalanced makes one rank after the other the last.
+"""Stragglers: which ranks or hosts the others wait for, from the candidates of all pools.
 
 A late rank makes its group late in all its other groups. So the finest pool in which a suspect explains the loss of the
 others names it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from math import comb
-from statistics import median
-from typing import NamedTuple
 
 from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.candidates import WINDOWS, Candidate, candidate, cost_of_latest
 from exporter.meaning.training.losses import Window, loss_between, recent_steps
 from exporter.meaning.training.pools import Pool, PoolName, rank_order
 from exporter.meaning.training.records import Job
-
-WINDOWS = ((12.0, 4), (30.0, 10), (60.0, 24))
-"""Seconds and least number of steps of evidence: short windows, to detect a new straggler soon, and a long one."""
-
-MIN_LAPS = 4
-"""Steps that must be known."""
-
-MIN_LATE_LAPS = 3
-"""Steps in which a suspect must be the last, and …"""
-
-MIN_LATE_SHARE = 0.12
-"""… share of the steps of the longest window: fewer are checkpoints and stalls of loaders; …"""
-
-MIN_LONG_LAPS = 12
-"""… if it has at least so many: work that moves has not moved yet in fewer; …"""
-
-MIN_SHORT_LATE_SHARE = 0.8
-"""… and of shorter ones, in which a cause that comes and goes weighs too much."""
-
-RECENT_PART = 3
-"""Part of a window, the last one, in which a suspect must have been the last: else the cause is gone."""
-
-MIN_MEMBER_SHARE = 0.7
-"""Share of these steps in which each of several suspects must be late, and …"""
-
-ALIKE = 0.4
-"""… share of the latest one's lateness that it must have then."""
-
-MAX_CHANCE = 1e-3
-"""Probability with which any rank would be the last that often, if it were another one at random in each step."""
-
-MAX_CHANCE_STEADY = 1e-2
-"""The same, if it costs about the same in each step: what is last at random is late by a little or by much."""
-
-ALIKE_TIMES = 2.0
-"""Cost of a step over the middle one of a window, above which it is not usual."""
-
-MIN_LOSS = 0.02
-"""Share of the time that a suspect must cost."""
-
-MORE_LOSS = 0.5
-"""Share of that which each further suspect must cost: of many ranks, some are always the slowest."""
-
-MIN_WON_SHARE = 0.6
-"""Share of the lost time that must be lost to the suspects."""
-
-MIN_REMEMBERED_SHARE = 0.75
-"""The same over all steps that are stored."""
-
-MAX_SUSPECTS_SHARE = 0.125
-"""Share of a pool's ranks, or of its hosts, that may be suspects together: fewer than a stage of a pipeline."""
 
 EXPLAINED_SHARE = 0.5
 """Share of the highest loss in coarser pools that a suspect of a finer pool must cost to be its origin."""
@@ -105,22 +49,6 @@ HostLaps = Mapping[int, tuple[float, Mapping[str, float]]]
 """Time, and cost by host, by number of the step."""
 
 
-class Candidate(NamedTuple):
-    """Ranks or hosts that are late together.
-
-    Attributes:
-        names: Their names.
-        loss: Seconds per second that they cost.
-        late: Number of steps in which they were the last.
-        laps: Number of steps.
-    """
-
-    names: frozenset[str]
-    loss: float
-    late: int
-    laps: int
-
-
 def suspects(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float) -> tuple[list[Suspect], list[str]]:
     """Return the ranks that a job waits for, and the hosts that are slow as a whole.
 
@@ -153,7 +81,7 @@ def _named(
             continue  # soon there is enough evidence on the rank
         if host is not None and (rank is None or host.loss >= HOST_SHARE * rank.loss):
             candidates.append((pool, host, True))
-        elif rank is not None:
+        elif rank is not None and not _may_be_fewer(job, ordered, pool, rank, seconds, now, window):
             candidates.append((pool, rank, False))
     most = max((one.loss for _, one, _ in candidates), default=0.0)
     for pool, one, is_host in candidates:
@@ -196,14 +124,16 @@ def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: Window)
 def _late_with(one: Candidate, laps: HostLaps, others: HostLaps, now: float, window: Window) -> set[str]:
     """Return the host of another stage that is late with late hosts: nothing shows for which stage the others wait."""
     numbers = [
-        number for number in recent_steps(laps, now, window) if _most(laps[number][1], one.names) and number in others
+        number
+        for number in recent_steps(laps, now, window)
+        if cost_of_latest(laps[number][1], one.names) and number in others
     ]
     totals: dict[str, float] = {}
     for number in numbers:
         for host, cost in others[number][1].items():
             totals[host] = totals.get(host, 0.0) + cost
     latest = max(totals, key=totals.__getitem__, default="")
-    same = SAME_LOSS * sum(_most(laps[number][1], one.names) for number in numbers)
+    same = SAME_LOSS * sum(cost_of_latest(laps[number][1], one.names) for number in numbers)
     return {latest} if totals and totals[latest] >= same else set()
 
 
@@ -226,20 +156,41 @@ def _may_be_one_rank(
         is_inside = len(communicator.members) > 1 and nodes_of(job, communicator) == 1
         if is_here and is_inside and name not in known and any(tick.compared for tick in communicator.ticks):
             return True
-    return any(_is_one_rank(job, pool, host, seconds, now, window) for pool in inside)
+    ranks = {rank for rank, of_host in job.hosts.items() if of_host in host.names}
+    return any(_is_one_of(job, pool, ranks, host.loss, seconds, now, window) for pool in inside)
 
 
-def _is_one_rank(job: Job, inside: Pool, host: Candidate, seconds: float, now: float, window: Window) -> bool:
-    """Return whether one rank of a late host is late within the host by about as much."""
+def _may_be_fewer(
+    job: Job, found: Sequence[Pool], pool: Pool, late: Candidate, seconds: float, now: float, window: Window
+) -> bool:
+    """Return whether of several late ranks some may be late only because they wait for another one of them."""
+    others = [one for one in found if one.inside and one is not pool]
+    return len(late.names) > 1 and any(
+        _is_one_of(job, one, late.names, late.loss, seconds, now, window) for one in others
+    )
+
+
+def _is_one_of(
+    job: Job, inside: Pool, ranks: AbstractSet[str], loss: float, seconds: float, now: float, window: Window
+) -> bool:
+    """Return whether of ranks that are late together one is late within their own communicator by about as much.
+
+    It may be another one in each step. The others are late because they wait for it.
+    """
     recent = recent_steps(inside.laps, now, window)
-    totals: dict[str, float] = {}
-    for number in recent:
-        for rank, cost in inside.laps[number][1].items():
-            if job.hosts.get(rank) in host.names:
-                totals[rank] = totals.get(rank, 0.0) + cost
-    highest = sorted(totals.values(), reverse=True)[:2]
-    excess = highest[0] - (highest[1] if len(highest) > 1 else 0.0) if highest else 0.0
-    return excess >= EXPLAINED_SHARE * host.loss * seconds * 1e6 * len(recent) > 0
+    least = EXPLAINED_SHARE * loss * seconds * 1e6 * len(recent)
+    for name in inside.communicators:
+        members = job.communicators[name].members.keys()
+        if len(members) < 2 or not members <= ranks:
+            continue
+        excess = 0.0
+        for number in recent:
+            costs = inside.laps[number][1]
+            second, most = sorted(costs.get(rank, 0.0) for rank in members)[-2:]
+            excess += most - second
+        if excess >= least > 0:
+            return True
+    return False
 
 
 def _by_host(job: Job, pool: Pool, ranks: Iterable[str]) -> dict[int, tuple[float, dict[str, float]]]:
@@ -257,141 +208,3 @@ def _by_host(job: Job, pool: Pool, ranks: Iterable[str]) -> dict[int, tuple[floa
             by_host[host] = ordered[(len(ordered) - 1) // 2]
         laps[number] = (time, by_host)
     return laps
-
-
-def candidate(
-    laps: Mapping[int, tuple[float, Mapping[str, float]]],
-    members: int,
-    seconds: float,
-    now: float,
-    window: Window,
-) -> Candidate | None:
-    """Return those that are late together in a window; None if the evidence does not suffice.
-
-    Args:
-        laps: Time, and cost by name, by number of the step.
-        members: Number of names that could be late.
-        seconds: Seconds of a step.
-        now: Current time.
-        window: Seconds, and least number of steps.
-    """
-    recent = recent_steps(laps, now, window)
-    if len(laps) < MIN_LAPS or members < 2:
-        return None
-    costs = [laps[number][1] for number in recent]
-    usual = ALIKE_TIMES * median(max(one.values(), default=0.0) for one in costs)
-    # A long pause of another rank in one step hides a rank that is late in each: then the usual costs count alone.
-    shortened = [{name: min(cost, usual) for name, cost in one.items()} for one in costs]
-    for names in {_apart(costs, members): None, _apart(shortened, members): None}:
-        found = _examined(laps, recent, names, members, seconds, window)
-        if found is not None:
-            return found
-    return None
-
-
-def _examined(
-    laps: Mapping[int, tuple[float, Mapping[str, float]]],
-    recent: Sequence[int],
-    names: frozenset[str],
-    members: int,
-    seconds: float,
-    window: Window,
-) -> Candidate | None:
-    """Return some names if the others wait for them; see `candidate`."""
-    if not names:
-        return None
-    gains = [_gain(laps[number][1], names) for number in recent]
-    positive = sorted(one for one in gains if one > 0)
-    typical = _weighted_median(positive)
-    won = sum(positive)
-    lost = sum(min(-one, typical) for one in gains if one < 0)  # a pause of another rank is long, but one step only
-    loss = won / 1e6 / len(recent) / seconds
-    if loss < MIN_LOSS * (1 + MORE_LOSS * (len(names) - 1)) or won < MIN_WON_SHARE * (won + lost):
-        return None
-    late = [number for number in recent if _most(laps[number][1], names) >= typical / 2]
-    is_long = window == WINDOWS[-1] and len(recent) >= MIN_LONG_LAPS
-    share = MIN_LATE_SHARE if is_long else MIN_SHORT_LATE_SHARE
-    is_over = not late or late[-1] < recent[-max(len(recent) // RECENT_PART, 1)]
-    if is_over or len(late) < max(MIN_LATE_LAPS, share * len(recent)):
-        return None
-    if not _are_alike([laps[one][1] for one in late], names) or _is_chance(gains, typical, len(names), members):
-        return None
-    return Candidate(names, min(loss, 1.0), len(late), len(recent)) if _is_theirs(laps, names, typical) else None
-
-
-def _is_chance(gains: Sequence[float], typical: float, names: int, members: int) -> bool:
-    """Return whether any names could be the last that often if each step had another one at random."""
-    last = sum(gain >= typical / 3 for gain in gains)
-    steps = last + sum(gain <= -typical / 3 for gain in gains)
-    share = min(names / members, 1.0)
-    probability = sum(comb(steps, one) * share**one * (1 - share) ** (steps - one) for one in range(last, steps + 1))
-    is_steady = last == len(gains) and min(gains) >= typical / 2
-    return members * probability > (MAX_CHANCE_STEADY if is_steady else MAX_CHANCE)
-
-
-def _is_theirs(laps: Mapping[int, tuple[float, Mapping[str, float]]], names: frozenset[str], typical: float) -> bool:
-    """Return whether most of the lost time of all stored steps is theirs, of what is lost to the same names repeatedly.
-
-    A pause of another rank in one step is no evidence against them.
-    """
-    theirs = others = 0.0
-    lasts: list[tuple[int, str, float]] = []
-    for number in sorted(laps):
-        costs = laps[number][1]
-        gain = _gain(costs, names)
-        if gain >= typical / 2:
-            theirs += gain
-        elif gain <= -typical / 2:
-            lasts.append((number, max(costs, key=costs.__getitem__), -gain))
-    for before, one, after in zip([None, *lasts], lasts, [*lasts[1:], None], strict=False):
-        if any(other is not None and other[1] == one[1] and abs(other[0] - one[0]) <= 2 for other in (before, after)):
-            others += one[2]
-    return theirs >= MIN_REMEMBERED_SHARE * (theirs + others)
-
-
-def _weighted_median(ordered: Sequence[float]) -> float:
-    """Return the value up to which half of the sum of sorted values lies."""
-    half, total = sum(ordered) / 2, 0.0
-    for one in ordered:
-        total += one
-        if total >= half:
-            return one
-    return 0.0
-
-
-def _apart(laps: Sequence[Mapping[str, float]], members: int) -> frozenset[str]:
-    """Return the names whose cost is the farthest above that of all others, at most an eighth of the members."""
-    totals: dict[str, float] = {}
-    for costs in laps:
-        for name, cost in costs.items():
-            totals[name] = totals.get(name, 0.0) + cost
-    ordered = sorted(totals, key=lambda name: (-totals[name], name))
-    most, gap = 0, 0.0
-    for count in range(1, min(max(1, int(MAX_SUSPECTS_SHARE * members)), len(ordered)) + 1):
-        following = totals[ordered[count]] if count < len(ordered) else 0.0
-        if totals[ordered[count - 1]] - following > gap:
-            most, gap = count, totals[ordered[count - 1]] - following
-    return frozenset(ordered[:most])
-
-
-def _are_alike(laps: Sequence[Mapping[str, float]], names: frozenset[str]) -> bool:
-    """Return whether each of several suspects is late in most of some steps: else another one is the last each time."""
-    if len(names) < 2:
-        return True
-    counts = dict.fromkeys(names, 0)
-    for costs in laps:
-        most = max(costs.get(name, 0.0) for name in names)
-        for name in names:
-            counts[name] += costs.get(name, 0.0) >= ALIKE * most
-    return min(counts.values()) >= MIN_MEMBER_SHARE * len(laps)
-
-
-def _gain(costs: Mapping[str, float], names: frozenset[str]) -> float:
-    """Return by how much a step would be shorter without the suspects; negative if others were the last."""
-    outside = max((cost for name, cost in costs.items() if name not in names), default=0.0)
-    return _most(costs, names) - outside
-
-
-def _most(costs: Mapping[str, float], names: frozenset[str]) -> float:
-    """Return the cost of the latest of the names."""
-    return max((cost for name, cost in costs.items() if name in names), default=0.0)

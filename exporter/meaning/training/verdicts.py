@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from exporter.meaning.training import hangs, losses, pools, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
 from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, Shape, bandwidth_shares
+from exporter.meaning.training.candidates import MIN_LAPS
 from exporter.meaning.training.hangs import OperationHistory
 from exporter.meaning.training.laps import Laps, fold
 from exporter.meaning.training.longest import RecentTimes
@@ -220,7 +221,7 @@ def _of_steps(
 ) -> Judgement:
     """Form a verdict from steps and bandwidths; nothing hangs, and there is enough data."""
     given = memory.given
-    is_counted = any(len(pool.laps) >= stragglers.MIN_LAPS for pool in found.values())
+    is_counted = any(len(pool.laps) >= MIN_LAPS for pool in found.values())
     if given is not None and given.verdict in (Verdict.STRAGGLER, Verdict.IMBALANCED) and not is_counted:
         return given  # the operations of a step are counted in another way since
     ranks, hosts = stragglers.suspects(job, found, step, now)

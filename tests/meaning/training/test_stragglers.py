@@ -2,21 +2,26 @@
 
 import pytest
 
+from exporter.meaning.training.candidates import WINDOWS, candidate
+from exporter.meaning.training.laps import WARM_UP
 from exporter.meaning.training.losses import loss_between
 from exporter.meaning.training.pools import Pool
 from exporter.meaning.training.records import Job
-from exporter.meaning.training.stragglers import WINDOWS, candidate
 
 MILLISECOND = 1000.0
 STEP = 2.0
 """Seconds of a step."""
 
 
-def laps(*costs):
+RUNNING = 100
+"""Number of a step of a job that has been running for some time."""
+
+
+def laps(*costs, first=RUNNING):
     """Return steps from their costs in milliseconds by name, of which the last one is complete now."""
     count = len(costs)
     return {
-        number: (STEP * (number - count + 1), {name: cost * MILLISECOND for name, cost in one.items()})
+        first + number: (STEP * (number - count + 1), {name: cost * MILLISECOND for name, cost in one.items()})
         for number, one in enumerate(costs)
     }
 
@@ -44,6 +49,26 @@ def test_pauses_of_other_ranks_in_the_past_do_not_outweigh_it():
 def test_another_rank_that_was_last_for_several_steps_does():
     moved = [{"c": 250}] * 12
     assert named(laps(*moved, *[{"a": 200}] * 6)) is None
+
+
+def test_a_rank_that_is_late_since_another_one_is_no_more_is_named_when_work_would_have_moved_on():
+    steps = [laps({"c": 250}, *[{"a": 200}] * count) for count in (5, 10, 11, 12)]
+    assert [named(one) for one in steps] == [None, None, None, {"a"}]
+
+
+@pytest.mark.parametrize("before", [{"c": 30}, {"c": 2000}, {"a": 190, "b": 195}], ids=["noise", "pause", "both"])
+def test_what_was_before_is_no_reason_to_wait_unless_another_one_was_as_late(before):
+    assert named(laps(before, *[{"a": 200, "b": 20}] * 5)) == {"a"}
+
+
+def test_another_one_that_is_still_late_has_not_handed_its_work_over():
+    steps = laps({"c": 100}, {"c": 100}, *[{"a": 250, "c": 100}] * 6)
+    assert named(steps) == {"a"}
+
+
+def test_in_the_first_steps_of_a_job_work_may_not_have_moved_yet():
+    steps = [laps(*[{"a": 200, "b": 20}] * count, first=WARM_UP) for count in (6, 11, 12)]
+    assert [named(one) for one in steps] == [None, None, {"a"}]
 
 
 @pytest.mark.parametrize(("members", "expected"), [(128, {"a"}), (4, None)])

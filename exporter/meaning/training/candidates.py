@@ -1,0 +1,266 @@
+"""Candidates: which ranks or hosts of a pool are the last in the steps of a window, and what that costs.
+
+Each step of a pool is one try. What a rank costs a step is how much later it is than the last rank that is not
+suspected: so much would be won without it. A suspect must cost that in several steps, and most of what is lost must be
+lost to it, now and over the last minutes: work that is imbalanced makes one rank after the other the last.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import comb
+from statistics import median
+from typing import NamedTuple
+
+from exporter.meaning.training.laps import WARM_UP
+from exporter.meaning.training.losses import Window, recent_steps
+
+WINDOWS = ((12.0, 4), (30.0, 10), (60.0, 24))
+"""Seconds and least number of steps of evidence: short windows, to detect a new straggler soon, and a long one."""
+
+MIN_LAPS = 4
+"""Steps that must be known."""
+
+MIN_LATE_LAPS = 3
+"""Steps in which a suspect must be the last, and …"""
+
+MIN_LATE_SHARE = 0.12
+"""… share of the steps of the longest window: fewer are checkpoints and stalls of loaders; …"""
+
+MIN_LONG_LAPS = 12
+"""… if it has at least so many: work that moves has not moved yet in fewer; …"""
+
+MIN_SHORT_LATE_SHARE = 0.8
+"""… and of shorter ones, in which a cause that comes and goes weighs too much."""
+
+RECENT_PART = 3
+"""Part of a window, the last one, in which a suspect must have been the last: else the cause is gone."""
+
+MIN_MEMBER_SHARE = 0.7
+"""Share of these steps in which each of several suspects must be late, and …"""
+
+ALIKE = 0.4
+"""… share of the latest one's lateness that it must have then."""
+
+MAX_CHANCE = 1e-3
+"""Probability with which any rank would be the last that often, if it were another one at random in each step."""
+
+MAX_CHANCE_STEADY = 1e-2
+"""The same, if it costs about the same in each step: what is last at random is late by a little or by much."""
+
+ALIKE_TIMES = 2.0
+"""Cost of a step over the middle one of a window, above which it is not usual."""
+
+BEFORE = 2
+"""Steps before the first late one in which work may have moved from another rank to the suspects, and …"""
+
+MOVED_SHARE = 0.5
+"""… share of one's lateness that the other's must be, and of the other's up to which it has lost it since."""
+
+MIN_LOSS = 0.02
+"""Share of the time that a suspect must cost."""
+
+MORE_LOSS = 0.5
+"""Share of that which each further suspect must cost: of many ranks, some are always the slowest."""
+
+MIN_WON_SHARE = 0.6
+"""Share of the lost time that must be lost to the suspects."""
+
+MIN_REMEMBERED_SHARE = 0.75
+"""The same over all steps that are stored."""
+
+MAX_SUSPECTS_SHARE = 0.125
+"""Share of a pool's ranks, or of its hosts, that may be suspects together: fewer than a stage of a pipeline."""
+
+
+class Candidate(NamedTuple):
+    """Ranks or hosts that are late together.
+
+    Attributes:
+        names: Their names.
+        loss: Seconds per second that they cost.
+        late: Number of steps in which they were the last.
+        laps: Number of steps.
+    """
+
+    names: frozenset[str]
+    loss: float
+    late: int
+    laps: int
+
+
+def candidate(
+    laps: Mapping[int, tuple[float, Mapping[str, float]]],
+    members: int,
+    seconds: float,
+    now: float,
+    window: Window,
+) -> Candidate | None:
+    """Return those that are late together in a window; None if the evidence does not suffice.
+
+    Args:
+        laps: Time, and cost by name, by number of the step.
+        members: Number of names that could be late.
+        seconds: Seconds of a step.
+        now: Current time.
+        window: Seconds, and least number of steps.
+    """
+    recent = recent_steps(laps, now, window)
+    if len(laps) < MIN_LAPS or members < 2:
+        return None
+    costs = [laps[number][1] for number in recent]
+    usual = ALIKE_TIMES * median(max(one.values(), default=0.0) for one in costs)
+    # A long pause of another rank in one step hides a rank that is late in each: then the usual costs count alone.
+    shortened = [{name: min(cost, usual) for name, cost in one.items()} for one in costs]
+    for names in {_apart(costs, members): None, _apart(shortened, members): None}:
+        found = _examined(laps, recent, names, members, seconds, window)
+        if found is not None:
+            return found
+    return None
+
+
+def _examined(
+    laps: Mapping[int, tuple[float, Mapping[str, float]]],
+    recent: Sequence[int],
+    names: frozenset[str],
+    members: int,
+    seconds: float,
+    window: Window,
+) -> Candidate | None:
+    """Return some names if the others wait for them; see `candidate`."""
+    if not names:
+        return None
+    gains = [_gain(laps[number][1], names) for number in recent]
+    positive = sorted(one for one in gains if one > 0)
+    typical = _weighted_median(positive)
+    won = sum(positive)
+    lost = sum(min(-one, typical) for one in gains if one < 0)  # a pause of another rank is long, but one step only
+    loss = won / 1e6 / len(recent) / seconds
+    if loss < MIN_LOSS * (1 + MORE_LOSS * (len(names) - 1)) or won < MIN_WON_SHARE * (won + lost):
+        return None
+    late = [number for number in recent if cost_of_latest(laps[number][1], names) >= typical / 2]
+    is_long = window == WINDOWS[-1] and len(recent) >= MIN_LONG_LAPS
+    share = MIN_LATE_SHARE if is_long else MIN_SHORT_LATE_SHARE
+    is_over = not late or late[-1] < recent[-max(len(recent) // RECENT_PART, 1)]
+    if is_over or len(late) < max(MIN_LATE_LAPS, share * len(recent)):
+        return None
+    if not _are_alike([laps[one][1] for one in late], names) or _is_chance(gains, typical, len(names), members):
+        return None
+    if not _is_theirs(laps, names, typical) or _took_over(laps, late, names, typical, members):
+        return None
+    return Candidate(names, min(loss, 1.0), len(late), len(recent))
+
+
+def _is_chance(gains: Sequence[float], typical: float, names: int, members: int) -> bool:
+    """Return whether any names could be the last that often if each step had another one at random."""
+    last = sum(gain >= typical / 3 for gain in gains)
+    steps = last + sum(gain <= -typical / 3 for gain in gains)
+    share = min(names / members, 1.0)
+    probability = sum(comb(steps, one) * share**one * (1 - share) ** (steps - one) for one in range(last, steps + 1))
+    is_steady = last == len(gains) and min(gains) >= typical / 2
+    return members * probability > (MAX_CHANCE_STEADY if is_steady else MAX_CHANCE)
+
+
+def _is_theirs(laps: Mapping[int, tuple[float, Mapping[str, float]]], names: frozenset[str], typical: float) -> bool:
+    """Return whether most of the lost time of all stored steps is theirs, of what is lost to the same names repeatedly.
+
+    A pause of another rank in one step is no evidence against them.
+    """
+    theirs = others = 0.0
+    lasts: list[tuple[int, str, float]] = []
+    for number in sorted(laps):
+        costs = laps[number][1]
+        gain = _gain(costs, names)
+        if gain >= typical / 2:
+            theirs += gain
+        elif gain <= -typical / 2:
+            lasts.append((number, max(costs, key=costs.__getitem__), -gain))
+    for before, one, after in zip([None, *lasts], lasts, [*lasts[1:], None], strict=False):
+        if any(other is not None and other[1] == one[1] and abs(other[0] - one[0]) <= 2 for other in (before, after)):
+            others += one[2]
+    return theirs >= MIN_REMEMBERED_SHARE * (theirs + others)
+
+
+def _took_over(
+    laps: Mapping[int, tuple[float, Mapping[str, float]]],
+    late: Sequence[int],
+    names: frozenset[str],
+    typical: float,
+    members: int,
+) -> bool:
+    """Return whether suspects are late since another one, which was late by about as much, is late no more.
+
+    Then work may have moved to them, and may move on: that shows in as many steps as work that moves has moved in. In
+    the first steps of a job nothing is known of before.
+
+    Args:
+        laps: All steps that are stored.
+        late: Those of the window in which the suspects were late.
+        names: The suspects.
+        typical: What they cost then.
+        members: Number of names that could be late.
+    """
+    numbers = sorted(laps)
+    first = numbers.index(late[0])
+    while first and any(_gain(laps[one][1], names) >= typical / 2 for one in numbers[max(first - 2, 0) : first]):
+        first -= 1
+    run = [laps[one][1] for one in numbers[first:]]
+    if len(run) >= MIN_LONG_LAPS:
+        return False
+    if not first and numbers[0] <= WARM_UP:
+        return True
+    for one in numbers[max(first - BEFORE, 0) : first]:
+        before = laps[one][1]
+        others = _apart([before], members)
+        had = _gain(before, others)
+        if others and not others & names and MOVED_SHARE * typical <= had <= typical / MOVED_SHARE:
+            has = median(cost_of_latest(costs, others) for costs in run)
+            if has <= MOVED_SHARE * cost_of_latest(before, others):
+                return True
+    return False
+
+
+def _weighted_median(ordered: Sequence[float]) -> float:
+    """Return the value up to which half of the sum of sorted values lies."""
+    half, total = sum(ordered) / 2, 0.0
+    for one in ordered:
+        total += one
+        if total >= half:
+            return one
+    return 0.0
+
+
+def _apart(laps: Sequence[Mapping[str, float]], members: int) -> frozenset[str]:
+    """Return the names whose cost is the farthest above that of all others, at most an eighth of the members."""
+    totals: dict[str, float] = {}
+    for costs in laps:
+        for name, cost in costs.items():
+            totals[name] = totals.get(name, 0.0) + cost
+    ordered = sorted(totals, key=lambda name: (-totals[name], name))
+    most, gap = 0, 0.0
+    for count in range(1, min(max(1, int(MAX_SUSPECTS_SHARE * members)), len(ordered)) + 1):
+        following = totals[ordered[count]] if count < len(ordered) else 0.0
+        if totals[ordered[count - 1]] - following > gap:
+            most, gap = count, totals[ordered[count - 1]] - following
+    return frozenset(ordered[:most])
+
+
+def _are_alike(laps: Sequence[Mapping[str, float]], names: frozenset[str]) -> bool:
+    """Return whether each of several suspects is late in most of some steps: else another one is the last each time."""
+    if len(names) < 2:
+        return True
+    counts = dict.fromkeys(names, 0)
+    for costs in laps:
+        most = max(costs.get(name, 0.0) for name in names)
+        for name in names:
+            counts[name] += costs.get(name, 0.0) >= ALIKE * most
+    return min(counts.values()) >= MIN_MEMBER_SHARE * len(laps)
+
+
+def _gain(costs: Mapping[str, float], names: frozenset[str]) -> float:
+    """Return by how much a step would be shorter without the suspects; negative if others were the last."""
+    outside = max((cost for name, cost in costs.items() if name not in names), default=0.0)
+    return cost_of_latest(costs, names) - outside
+
+
+def cost_of_latest(costs: Mapping[str, float], names: frozenset[str]) -> float:
+    """Return the cost of the latest of the names."""
+    return max((cost for name, cost in costs.items() if name in names), default=0.0)
