@@ -32,8 +32,8 @@ help: ## this list
 run: $(RUNTIME) ## serve the metrics of this host; flags in ARGS, such as ARGS='--web.listen-address=:9000'
 	@exec $(BIN)/fabric-exporter run $(ARGS)
 
-demo: $(RUNTIME) ## serve a simulated cluster with moving traffic; needs no hardware
-	@exec $(BIN)/fabric-exporter demo $(ARGS)
+demo: $(RUNTIME) ## run a simulated cluster, its exporters, Prometheus and Alertmanager; faults in ARGS, see ARGS=--help
+	@exec $(BIN)/fabric-exporter demo-cluster $(ARGS)
 
 test: $(DEV) ## run the tests but the slow ones, in parallel by file; skipped ones are counted by what they need
 	@.ci/packages $(TEST_PROGRAMS)

@@ -35,10 +35,11 @@ host: {host}
 sources:
   rdma: {{interval: {interval}}}
   nic: {{interval: {interval}, include: ["eth*"]}}
-  pci: {{interval: 60s}}
-  optics: {{enabled: true, interval: 60s}}
+  pci: {{interval: {module_interval}}}
+  optics: {{enabled: true, interval: {module_interval}}}
   nccl: {{interval: {interval}, inspector: [{inspector}]}}
 expect: {{rdma_ports: {rails}, rdma_speed: 400Gb/s}}
+mqtt: {mqtt}
 """
 
 
@@ -68,6 +69,8 @@ class FabricCluster:
         seed: int = 1,
         interval: str = "5s",
         switch_interval: str = "15s",
+        module_interval: str = "60s",
+        broker: str | None = None,
     ) -> None:
         """Create the model; `async with` starts the devices.
 
@@ -77,6 +80,8 @@ class FabricCluster:
             seed: Seed of all random numbers.
             interval: Interval of the sources of hosts in their configurations.
             switch_interval: Interval of switches.
+            module_interval: Interval of PCIe links and optical modules.
+            broker: Address of the broker that the exporters of hosts and of switches publish to.
 
         Raises:
             ValueError: A fault is invalid.
@@ -85,6 +90,7 @@ class FabricCluster:
         topology = self.model.topology
         self.poller_config = folder / "poller.yaml"
         self._folder, self._interval, self._switch_interval = folder, interval, switch_interval
+        self._module_interval, self._mqtt = module_interval, json.dumps({"broker": broker})
         self._hosts = {name: FabricHost(self.model, name, seed=seed) for name in topology.hosts}
         self._files = {name: HostFiles(folder / name, host) for name, host in self._hosts.items()}
         self.hosts = {
@@ -156,14 +162,20 @@ class FabricCluster:
             ranks = range(place * rails, (place + 1) * rails)
             self._collectives.append(CollectiveFiles(folder, self.model.job, name, ranks))
             text = _HOST_CONFIG.format(
-                host=name, interval=self._interval, rails=rails, inspector=json.dumps(glob.escape(str(folder)))
+                host=name,
+                interval=self._interval,
+                module_interval=self._module_interval,
+                rails=rails,
+                inspector=json.dumps(glob.escape(str(folder))),
+                mqtt=self._mqtt,
             )
             paths.config.write_text(text, encoding="utf-8")
         _write_secret(self._folder / "community", COMMUNITY)
         for switch, onyx in self._onyx:
             _write_secret(self._folder / f"{switch.name}.password", onyx.password)
         # JSON is YAML.
-        poller = {"switches": {"defaults": {"interval": self._switch_interval}, "targets": targets}}
+        switches = {"defaults": {"interval": self._switch_interval}, "targets": targets}
+        poller = {"mqtt": json.loads(self._mqtt), "switches": switches}
         self.poller_config.write_text(json.dumps(poller, indent=1), encoding="utf-8")
 
     def _write(self, ended: list[Ended]) -> None:
