@@ -45,6 +45,9 @@ TICK = 1.0
 MAX_TICK = 5.0
 """Maximum simulated time of one update: the hours of a suspended machine are not simulated afterwards."""
 
+LEAST_SWITCH_INTERVAL = 5.0
+"""Seconds: a poll of a simulated switch takes some on a busy machine, and a late log-in is not tried again soon."""
+
 SLOW = "60s"
 """Interval of PCIe links and optical modules: the shortest at which modules may be read."""
 
@@ -180,7 +183,7 @@ async def serve(options: Options) -> None:
             folder,
             faults=options.faults,
             interval=options.interval,
-            switch_interval=options.interval,
+            switch_interval=f"{max(Duration.parse(options.interval), LEAST_SWITCH_INTERVAL):g}s",
             module_interval=SLOW,
             broker=f"127.0.0.1:{broker}" if broker else None,
         )

@@ -80,7 +80,7 @@ class FabricCluster:
             seed: Seed of all random numbers.
             interval: Interval of the sources of hosts in their configurations.
             switch_interval: Interval of switches.
-            module_interval: Interval of PCIe links and optical modules.
+            module_interval: Interval of PCIe links and optical modules, a minute at least.
             broker: Address of the broker that the exporters of hosts and of switches publish to.
 
         Raises:
@@ -175,7 +175,7 @@ class FabricCluster:
             _write_secret(self._folder / f"{switch.name}.password", onyx.password)
         # JSON is YAML.
         switches = {"defaults": {"interval": self._switch_interval}, "targets": targets}
-        poller = {"mqtt": json.loads(self._mqtt), "switches": switches}
+        poller = {"host": "poller", "mqtt": json.loads(self._mqtt), "switches": switches}
         self.poller_config.write_text(json.dumps(poller, indent=1), encoding="utf-8")
 
     def _write(self, ended: list[Ended]) -> None:

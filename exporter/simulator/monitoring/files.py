@@ -17,7 +17,9 @@ def broker(port: int) -> str:
 
 def collector(address: str) -> str:
     """Return the configuration of a collector of all jobs."""
-    return json.dumps({"mqtt": {"broker": address}, "collector": {"slots": "00-ff"}}, indent=1)
+    # A broker ends the connection of another client of the same host.
+    config = {"host": "collector", "mqtt": {"broker": address}, "collector": {"slots": "00-ff"}}
+    return json.dumps(config, indent=1)
 
 
 def prometheus(targets: Mapping[str, str], rules: Sequence[Path], alertmanager: str, interval: str) -> str:

@@ -128,7 +128,8 @@ class Monitoring:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.programs)
             await self.programs.start(self._broker)
-            await self.programs.start([*self._exporters, *self._poller])
+            await self.programs.start(self._exporters)
+            await self.programs.start(self._poller)
             if self._rules is not None:
                 address = ""
                 if self._installed.alertmanager:
