@@ -64,6 +64,7 @@ class Options:
         first_port: First of the ports; 0 for free ones.
         interval: Time between reads, and between scrapes.
         rules: Folder of rules and of the configuration of Alertmanager.
+        nccl_log: Whether the job writes NCCL's logs.
     """
 
     faults: Sequence[str] = ()
@@ -71,6 +72,7 @@ class Options:
     first_port: int = FIRST_PORT
     interval: str = INTERVAL
     rules: Path | None = None
+    nccl_log: bool = True
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -116,6 +118,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="new or empty directory for all files, not removed at the end (default a temporary one)",
     )
 
+    parser.add_argument(
+        "--no-nccl-log",
+        dest="nccl_log",
+        action="store_false",
+        help="the job writes no log of NCCL, as by default; with them ranks have numbers",
+    )
+
 
 def _interval(text: str) -> str:
     try:
@@ -137,7 +146,12 @@ def run(arguments: argparse.Namespace) -> int:
         except ValueError as error:
             raise UserError(f"--fault: {error}") from None
     options = Options(
-        arguments.faults, arguments.directory, arguments.first_port, arguments.interval, _rules(arguments.rules)
+        arguments.faults,
+        arguments.directory,
+        arguments.first_port,
+        arguments.interval,
+        _rules(arguments.rules),
+        arguments.nccl_log,
     )
     asyncio.run(serve(options))
     return 0
@@ -186,6 +200,7 @@ async def serve(options: Options) -> None:
             switch_interval=f"{max(Duration.parse(options.interval), LEAST_SWITCH_INTERVAL):g}s",
             module_interval=SLOW,
             broker=f"127.0.0.1:{broker}" if broker else None,
+            nccl_log=options.nccl_log,
         )
         await stack.enter_async_context(cluster)
         monitoring = Monitoring(

@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 from exporter.simulator.fabric.collective_files import CollectiveFiles
 from exporter.simulator.fabric.hosts import FabricHost
 from exporter.simulator.fabric.model import FabricModel
+from exporter.simulator.fabric.nccl_logs import NcclLogs
 from exporter.simulator.fabric.switches import FabricSwitch
 from exporter.simulator.host import HostFiles
 from exporter.simulator.onyx import OnyxSimulator, OnyxSwitch
@@ -38,6 +39,7 @@ sources:
   pci: {{interval: {module_interval}}}
   optics: {{enabled: true, interval: {module_interval}}}
   nccl: {{interval: {interval}, inspector: [{inspector}]}}
+  nccl_facts: {{interval: {interval}, logs: [{logs}], textfiles: []}}
 expect: {{rdma_ports: {rails}, rdma_speed: 400Gb/s}}
 mqtt: {mqtt}
 """
@@ -71,6 +73,7 @@ class FabricCluster:
         switch_interval: str = "15s",
         module_interval: str = "60s",
         broker: str | None = None,
+        nccl_log: bool = True,
     ) -> None:
         """Create the model; `async with` starts the devices.
 
@@ -81,6 +84,7 @@ class FabricCluster:
             interval: Interval of the sources of hosts in their configurations.
             switch_interval: Interval of switches.
             module_interval: Interval of PCIe links and optical modules, a minute at least.
+            nccl_log: Whether the job writes NCCL's logs, which it does with NCCL_DEBUG=INFO.
             broker: Address of the broker that the exporters of hosts and of switches publish to.
 
         Raises:
@@ -98,6 +102,8 @@ class FabricCluster:
             for name, files in self._files.items()
         }
         self._collectives: list[CollectiveFiles] = []
+        self._logs: list[NcclLogs] = []
+        self._nccl_log = nccl_log
         switches = {name: FabricSwitch(self.model, name, self._hosts) for name in (*topology.leaves, *topology.spines)}
         onyx = set(topology.leaves[1::2])
         self._agents = [(one, SnmpAgent(community=COMMUNITY)) for name, one in switches.items() if name not in onyx]
@@ -161,12 +167,16 @@ class FabricCluster:
             folder = self._folder / name / "nccl"
             ranks = range(place * rails, (place + 1) * rails)
             self._collectives.append(CollectiveFiles(folder, self.model.job, name, ranks))
+            logs = self._folder / name / "nccl-logs"
+            if self._nccl_log:
+                self._logs.append(NcclLogs(logs, self.model, self._hosts[name]))
             text = _HOST_CONFIG.format(
                 host=name,
                 interval=self._interval,
                 module_interval=self._module_interval,
                 rails=rails,
                 inspector=json.dumps(glob.escape(str(folder))),
+                logs=json.dumps(glob.escape(str(logs))),
                 mqtt=self._mqtt,
             )
             paths.config.write_text(text, encoding="utf-8")
@@ -186,6 +196,8 @@ class FabricCluster:
             files.write()
         for collectives in self._collectives:
             collectives.write(ended)
+        for logs in self._logs:
+            logs.write()
 
 
 def _write_secret(path: Path, text: str) -> None:

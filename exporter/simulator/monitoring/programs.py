@@ -26,6 +26,8 @@ STOP_TIMEOUT = 10.0
 
 LOOK_INTERVAL = 0.1
 
+LOOK_TIMEOUT = 2.0
+
 QUOTED_LINES = 5
 """Last lines of a program's log in an error."""
 
@@ -116,7 +118,7 @@ class Programs:
         process = self._running[program]
         try:
             async with asyncio.timeout(START_TIMEOUT):
-                while not await _responds(program):
+                while not await _responds(program) or process.returncode is not None:
                     if process.returncode is not None:
                         raise _ended(program, process)
                     await asyncio.sleep(LOOK_INTERVAL)
@@ -156,19 +158,19 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 async def _responds(program: Program) -> bool:
+    """Return whether a program is ready; not while another one has its port and does not respond."""
     try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", program.port)
-    except OSError:
+        async with asyncio.timeout(LOOK_TIMEOUT):
+            reader, writer = await asyncio.open_connection("127.0.0.1", program.port)
+            try:
+                if not program.ready:
+                    return True
+                writer.write(f"GET {program.ready} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+                return b" 200 " in await reader.readline()
+            finally:
+                writer.close()
+    except OSError:  # TimeoutError is one
         return False
-    try:
-        if not program.ready:
-            return True
-        writer.write(f"GET {program.ready} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
-        return b" 200 " in await reader.readline()
-    except OSError:
-        return False
-    finally:
-        writer.close()
 
 
 def _ended(program: Program, process: asyncio.subprocess.Process) -> UserError:

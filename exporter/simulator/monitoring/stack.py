@@ -187,7 +187,7 @@ class Monitoring:
         rules = sorted((self._rules or Path()).glob(RULES))
         text = files.prometheus(self._targets, rules, alertmanager, self._interval)
         config, port = self._file("prometheus.yml", text), self._ports.take()
-        self.endpoints.append(Endpoint("Prometheus", f"http://127.0.0.1:{port}/alerts"))
+        self.endpoints.append(Endpoint("Prometheus", f"http://127.0.0.1:{port}/"))
         flags = (
             f"--config.file={config}",
             f"--storage.tsdb.path={self._folder / 'prometheus'}",
