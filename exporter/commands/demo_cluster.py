@@ -122,7 +122,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--no-nccl-log",
         dest="nccl_log",
         action="store_false",
-        help="the job writes no log of NCCL, as by default; with them ranks have numbers",
+        help="the job writes no log of NCCL, as without NCCL_DEBUG",
     )
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 
 from exporter.simulator.fabric.collective_files import CollectiveFiles
 from exporter.simulator.fabric.hosts import FabricHost
+from exporter.simulator.fabric.job_processes import ProcessFiles
 from exporter.simulator.fabric.model import FabricModel
 from exporter.simulator.fabric.nccl_logs import NcclLogs
 from exporter.simulator.fabric.switches import FabricSwitch
@@ -103,6 +104,7 @@ class FabricCluster:
         }
         self._collectives: list[CollectiveFiles] = []
         self._logs: list[NcclLogs] = []
+        self._processes: list[ProcessFiles] = []
         self._nccl_log = nccl_log
         switches = {name: FabricSwitch(self.model, name, self._hosts) for name in (*topology.leaves, *topology.spines)}
         onyx = set(topology.leaves[1::2])
@@ -167,6 +169,7 @@ class FabricCluster:
             folder = self._folder / name / "nccl"
             ranks = range(place * rails, (place + 1) * rails)
             self._collectives.append(CollectiveFiles(folder, self.model.job, name, ranks))
+            self._processes.append(ProcessFiles(paths.procfs, self.model.job, self._hosts[name], ranks))
             logs = self._folder / name / "nccl-logs"
             if self._nccl_log:
                 self._logs.append(NcclLogs(logs, self.model, self._hosts[name]))
@@ -194,6 +197,8 @@ class FabricCluster:
             host.count_management()
         for files in self._files.values():
             files.write()
+        for processes in self._processes:
+            processes.write()
         for collectives in self._collectives:
             collectives.write(ended)
         for logs in self._logs:

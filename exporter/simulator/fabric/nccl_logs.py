@@ -73,9 +73,8 @@ class NcclLogs:
         reach = None if state == self._written or job.hangs else self._reach(gdr=not staged)
         if reach is None:
             return
-        for path in self.folder.iterdir():
-            if not path.name.endswith(tuple(f".{pid(job.runs, rank)}" for rank in self._ranks)):
-                path.unlink()
+        for path in self.folder.iterdir():  # also those that are written again: a reader sees that they are new
+            path.unlink()
         for rank in self._ranks:
             path = self.folder / f"nccl.{self._host.name}.{pid(job.runs, rank)}"
             path.write_text("".join(f"{line}\n" for line in self._lines(rank, reach)), encoding="utf-8")
