@@ -42,7 +42,8 @@ test: $(DEV) ## run the tests but the slow ones, in parallel by file; skipped on
 test-all: $(DEV) ## run the slow tests too
 	@.ci/packages $(TEST_PROGRAMS)
 	@PYTHON=$(PYTHON) .ci/torch
-	@$(PYTEST) -m "not job" $(ARGS)
+	@$(PYTEST) -m "not job and not alone" $(ARGS)
+	@$(PYTEST) --numprocesses=0 -m alone $(ARGS) || [ $$? -eq 5 ]  # 5: there is none in ARGS
 
 test-jobs: $(DEV) ## judge real training jobs of torch, one after the other, for 15 minutes
 	@PYTHON=$(PYTHON) .ci/torch
