@@ -29,7 +29,14 @@ OWN_THRESHOLDS = "source_stale:\n  age: 60m\n"
 PATIENCE = 600.0
 """Seconds after which what has not arrived does not."""
 
-VERDICTS = ("FabricJobNetworkBound", "FabricJobImbalanced")
+SLOW = ("FabricJobNetworkBound",)
+"""The verdict on a job, which is of the last minute: it ends after the alert that mutes it."""
+
+UNEVEN = ("FabricRailImbalance",)
+"""Compared by the bytes of a minute, and so likewise."""
+
+UPLINKS = ("FabricLinkDown", "FabricSwitchDown")
+"""A switch that is gone, seen by its poller and by the switches that it is linked to."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +66,11 @@ WITH_LOGS = (
         "ticket",
         "FabricJobGpudirectOff",
         ({"host": "gpu-002", "train_job": "demo"},),
-        VERDICTS,
+        SLOW,
     ),
     Case("switch-silent:leaf-03@20s-80s", "ticket", "FabricSwitchDown", ({"switch": "leaf-03"},)),
     Case(
-        "dirty-optic:gpu-002/2@100s-190s",
+        "dirty-optic:gpu-002/2@110s-200s",
         "ticket",
         "FabricFecUncorrectable",
         ({"host": "gpu-002", "device": "eth4", "rail": "2"},),
@@ -74,54 +81,65 @@ WITH_LOGS = (
         "ticket",
         "FabricStraggler",
         ({"host": "gpu-001", "rank": "5", "train_job": "demo"},),
-        VERDICTS,
+        SLOW,
     ),
     Case(
-        "hanging-link:gpu-004/2@270s-350s",
-        "pager",
-        "FabricJobHang",
-        ({"train_job": "demo"},),
-        ("FabricRetransmissions",),
+        "spine-gone:spine-03@240s-290s",
+        "ticket",
+        "FabricSwitchDown",
+        ({"switch": "spine-03"},),
+        (*UPLINKS, "FabricSwitchRestarted"),
+    ),
+    Case("late-host:gpu-003@260s-350s", "ticket", "FabricStraggler", ({"host": "gpu-003", "train_job": "demo"},), SLOW),
+    Case(
+        "degraded-link:gpu-004/1@380s-450s",
+        "ticket",
+        "FabricLinkDegraded",
+        ({"host": "gpu-004", "device": "mlx5_1", "rail": "1"},),
+        (*SLOW, *UNEVEN),
     ),
     Case(
         "link-down:gpu-001/6@380s-450s",
         "pager",
         "FabricLinkDown",
         ({"host": "gpu-001", "device": "mlx5_6", "rail": "6"},),
+        UNEVEN,
     ),
-    Case("missing-port:gpu-003/7@380s-450s", "pager", "FabricPortsMissing", ({"host": "gpu-003"},)),
+    # The switch has an alert about its own port, if it is down for long.
+    Case("missing-port:gpu-003/7@380s-450s", "pager", "FabricPortsMissing", ({"host": "gpu-003"},), UPLINKS),
     Case(
         "pause-storm:gpu-002/4@380s-450s",
         "pager",
         "FabricPauseStorm",
         ({"host": "gpu-002", "device": "eth6", "rail": "4", "direction": "transmit"},),
+        ("FabricPauseShare", *SLOW),
     ),
 )
 
 WITHOUT_LOGS = (
     Case("tcp@0s-120s", "pager", "FabricJobOnTcp", HOSTS),
-    Case(
-        "switch-rebooted:spine-01@40s",
-        "ticket",
-        "FabricSwitchRestarted",
-        ({"switch": "spine-01"},),
-        ("FabricSwitchDown", "FabricLinkDown"),
-    ),
+    Case("switch-rebooted:spine-01@40s", "ticket", "FabricSwitchRestarted", ({"switch": "spine-01"},), UPLINKS),
     Case("symbol-errors:gpu-003/6@60s-120s", "ticket", "FabricLinkErrors", ({"switch": "leaf-04", "port": "Eth1/5"},)),
-    Case("half-adapters@120s-250s", "ticket", "FabricJobAdaptersUnused", HOSTS, VERDICTS),
+    Case("half-adapters@120s-250s", "ticket", "FabricJobAdaptersUnused", HOSTS, (*SLOW, *UNEVEN)),
     Case(
         "short-pauses:gpu-003@290s-370s",
         "ticket",
         "FabricPauseOutlier",
         tuple({"host": "gpu-003", "rail": str(rail), "direction": "transmit"} for rail in range(8)),
+        ("FabricPauseInTraffic",),
     ),
-    Case("rail-swapped:gpu-004/3@290s-370s", "ticket", "FabricRailMiscabled", ({"host": "gpu-004", "rail": "7"},)),
+    Case(
+        "rail-swapped:gpu-004/3@290s-370s",
+        "ticket",
+        "FabricRailMiscabled",
+        ({"host": "gpu-004", "rail": "3"}, {"host": "gpu-004", "rail": "7"}),
+    ),
     Case(
         "one-spine:spine-02@290s-380s",
-        "ticket",
-        "FabricUplinkImbalance",
+        "pager",
+        "FabricUplinkOverloaded",
         tuple({"switch": f"leaf-{leaf:02}", "direction": "transmit"} for leaf in range(1, 5)),
-        ("FabricUplinkOverloaded",),
+        ("FabricUplinkImbalance",),
     ),
     Case("poller-gone@400s-460s", "ticket", "FabricSourceStale", ({"instance": "poller", "layer": "exporter"},)),
     Case(
@@ -134,6 +152,11 @@ WITHOUT_LOGS = (
 )
 
 RUNS = {"with-logs": ((), WITH_LOGS), "without-logs": (("--no-nccl-log",), WITHOUT_LOGS)}
+
+
+def without_direction(labels: dict[str, str]) -> dict[str, str]:
+    """Return labels without that of the direction: a link has two ends."""
+    return {name: value for name, value in labels.items() if name != "direction"}
 
 
 def complete(notices: list[Notice], cases: tuple[Case, ...]) -> bool:
@@ -182,7 +205,7 @@ CASES = [
 
 @pytest.mark.parametrize(("run", "case"), CASES)
 def test_a_fault_is_an_alert_about_its_place_that_ends_with_it(notices, run, case):
-    found = [one for one in notices[run] if one.alert == case.alert]
+    found = [one for one in notices[run] if any(one.matches(case.alert, labels) for labels in case.labels)]
     assert {one.receiver for one in found} == {case.receiver}
     for status in ("firing", "resolved"):
         missing = [
@@ -201,6 +224,6 @@ def test_nothing_else_is_sent(notices, run):
         one
         for one in notices[run]
         if one.alert not in also
-        and not any(one.matches(case.alert, labels) for case in cases for labels in case.labels)
+        and not any(one.matches(case.alert, without_direction(labels)) for case in cases for labels in case.labels)
     ]
     assert others == []
