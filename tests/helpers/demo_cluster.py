@@ -22,8 +22,8 @@ class Notice:
     labels: dict[str, str]
 
     def matches(self, alert: str, labels: dict[str, str]) -> bool:
-        """Return whether it is about an alert, with some of its labels."""
-        return self.alert == alert and labels.items() <= self.labels.items()
+        """Return whether it is about an alert, by a pattern of its name and by some of its labels."""
+        return re.fullmatch(alert, self.alert) is not None and labels.items() <= self.labels.items()
 
 
 class DemoCluster:

@@ -73,11 +73,17 @@ class NcclLogs:
         reach = None if state == self._written or job.hangs else self._reach(gdr=not staged)
         if reach is None:
             return
-        for path in self.folder.iterdir():  # also those that are written again: a reader sees that they are new
-            path.unlink()
+        old = {path.name for path in self.folder.iterdir()}
         for rank in self._ranks:
-            path = self.folder / f"nccl.{self._host.name}.{pid(job.runs, rank)}"
-            path.write_text("".join(f"{line}\n" for line in self._lines(rank, reach)), encoding="utf-8")
+            name = f"nccl.{self._host.name}.{pid(job.runs, rank)}"
+            new = self.folder.parent.with_name(
+                f"new.{name}"
+            )  # a file beside the old one: a reader sees that it is another
+            new.write_text("".join(f"{line}\n" for line in self._lines(rank, reach)), encoding="utf-8")
+            new.replace(self.folder / name)
+            old.discard(name)
+        for name in old:
+            (self.folder / name).unlink()
         self._written = state
 
     def _reach(self, *, gdr: bool) -> Reach | None:

@@ -66,6 +66,18 @@ def test_a_fault_of_transport_is_in_the_logs(tmp_path, fault, network, used, gdr
     assert facts_of(logs, facts.NoAdapters) == ([facts.NoAdapters("no_device")] if fault == "tcp" else [])
 
 
+def test_logs_that_are_written_again_are_other_files(tmp_path):
+    """A reader that continues at the end of a longer file would not see that its beginning changed."""
+    model, logs = written(tmp_path, "gpudirect-off:gpu-002@0-5s")
+    before = {path.name: path.stat().st_ino for path in logs.folder.iterdir()}
+    model.advance(6.0)
+    logs.write()
+    after = {path.name: path.stat().st_ino for path in logs.folder.iterdir()}
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values())
+    assert facts_of(logs, facts.RingSummary) == [facts.RingSummary(False, True)]
+
+
 def test_gpudirect_is_off_on_the_host_of_the_fault_alone(tmp_path):
     _, logs = written(tmp_path, "gpudirect-off:gpu-002", host="gpu-001")
     assert facts_of(logs, facts.RingSummary) == [facts.RingSummary(False, True)]
