@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from exporter import __version__
-from exporter.commands import check_config, demo, hook, ib_flags, probe, replay, run, snapshot
+from exporter.commands import check_config, demo, demo_cluster, hook, ib_flags, probe, replay, run, snapshot
 from exporter.config.errors import UserError
 
 
@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "run": run,
         "check-config": check_config,
         "demo": demo,
+        "demo-cluster": demo_cluster,
         "probe": probe,
         "snapshot": snapshot,
         "replay": replay,

@@ -6,11 +6,12 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_fabric_exporter_ib_subparsers=(topology diff)
-_shtab_fabric_exporter_subparsers=(run check-config demo probe snapshot replay hook ib)
+_shtab_fabric_exporter_subparsers=(run check-config demo demo-cluster probe snapshot replay hook ib)
 
 _shtab_fabric_exporter_run_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --config.file --path.sysfs --path.procfs --path.dev --path.nic-replay --shard)
 _shtab_fabric_exporter_check_config_option_strings=(-h --help --config.file --web.config.file)
 _shtab_fabric_exporter_demo_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --demo.directory --demo.fault)
+_shtab_fabric_exporter_demo_cluster_option_strings=(-h --help --fault --interval --rules --first-port --directory --no-nccl-log)
 _shtab_fabric_exporter_probe_option_strings=(-h --help --config.file --module --auth --metrics --snmp.version --snmp.community-file --snmp.community-env --snmp.user --snmp.auth --snmp.auth-password-file --snmp.priv --snmp.priv-password-file)
 _shtab_fabric_exporter_snapshot_option_strings=(-h --help --host --modules --raw --path.sysfs --config.file --snmp.version --snmp.community-file --snmp.community-env --snmp.user --snmp.auth --snmp.auth-password-file --snmp.priv --snmp.priv-password-file)
 _shtab_fabric_exporter_replay_option_strings=(-h --help --listen --community)
@@ -30,6 +31,8 @@ _shtab_fabric_exporter_check_config___config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_check_config___web_config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_demo___web_config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_demo___demo_directory_COMPGEN=_shtab_compgen_dirs
+_shtab_fabric_exporter_demo_cluster___rules_COMPGEN=_shtab_compgen_dirs
+_shtab_fabric_exporter_demo_cluster___directory_COMPGEN=_shtab_compgen_dirs
 _shtab_fabric_exporter_probe___config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_snapshot_pos_1_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_snapshot___host_COMPGEN=_shtab_compgen_dirs
@@ -47,7 +50,7 @@ _shtab_fabric_exporter_demo___log_level_choices=(debug info warning error warn)
 _shtab_fabric_exporter_demo___log_format_choices=(logfmt json)
 _shtab_fabric_exporter_demo___demo_fault_choices=(degraded-link link-down flapping-link missing-port slow-pcie dirty-optic pause-storm imbalance straggler switch-silent)
 _shtab_fabric_exporter_ib_pos_0_choices=(topology diff)
-_shtab_fabric_exporter_pos_0_choices=(run check-config demo probe snapshot replay hook ib)
+_shtab_fabric_exporter_pos_0_choices=(run check-config demo demo-cluster probe snapshot replay hook ib)
 
 _shtab_fabric_exporter_run__h_nargs=0
 _shtab_fabric_exporter_run___help_nargs=0
@@ -55,6 +58,9 @@ _shtab_fabric_exporter_check_config__h_nargs=0
 _shtab_fabric_exporter_check_config___help_nargs=0
 _shtab_fabric_exporter_demo__h_nargs=0
 _shtab_fabric_exporter_demo___help_nargs=0
+_shtab_fabric_exporter_demo_cluster__h_nargs=0
+_shtab_fabric_exporter_demo_cluster___help_nargs=0
+_shtab_fabric_exporter_demo_cluster___no_nccl_log_nargs=0
 _shtab_fabric_exporter_probe__h_nargs=0
 _shtab_fabric_exporter_probe___help_nargs=0
 _shtab_fabric_exporter_probe___metrics_nargs=0

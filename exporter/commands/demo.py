@@ -2,17 +2,16 @@
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.commands.demo_output import BOLD, PLAIN, YELLOW, demo_directory, print_lines
 from exporter.commands.flags import DEFAULT_LISTEN_ADDRESS, add_log_flags, add_web_flags, listen_addresses
-from exporter.config.errors import UserError, system_errors_as_user_errors
+from exporter.config.errors import system_errors_as_user_errors
 from exporter.daemon import log
 from exporter.simulator.faults import FAULTS
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from exporter.simulator.cluster import Cluster
 
 HELP = "serve simulated devices with moving traffic; needs no hardware"
-
-_BOLD, _YELLOW, _PLAIN = "\033[1m", "\033[33m", "\033[0m"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +117,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
-        folder = await stack.enter_async_context(_host_directory(directory))
+        folder = await stack.enter_async_context(demo_directory(directory, "--demo.directory"))
         with _simulation_errors(folder):
             cluster = await stack.enter_async_context(Cluster(folder, faults=faults))
         daemon = Daemon(
@@ -134,7 +131,7 @@ async def serve(
         )
         await daemon.start()
         stack.push_async_callback(daemon.stop)
-        _print(_banner(cluster, _url(daemon), telemetry_path))
+        print_lines(sys.stderr, _banner(cluster, _url(daemon), telemetry_path))
         with _simulation_errors(folder):
             await _simulate_until(stopping, cluster)
 
@@ -168,47 +165,15 @@ async def _simulate_until(stopping: asyncio.Event, cluster: "Cluster") -> None:
         await asyncio.wait([simulation, stop])
 
 
-@asynccontextmanager
-async def _host_directory(directory: Path | None) -> AsyncIterator[Path]:
-    """Yield the directory of the simulated host; a temporary one is removed at the end."""
-    if directory is None:
-        temporary = await asyncio.to_thread(tempfile.TemporaryDirectory, prefix="fabric-exporter-demo-")
-        try:
-            yield Path(temporary.name)
-        finally:
-            await asyncio.to_thread(temporary.cleanup)
-        return
-    yield await asyncio.to_thread(_create_empty, directory)
-
-
-def _create_empty(directory: Path) -> Path:
-    with system_errors_as_user_errors(f"--demo.directory: {directory}", "name a directory that this user can write"):
-        directory.mkdir(parents=True, exist_ok=True)
-        is_empty = not any(directory.iterdir())
-    if not is_empty:
-        raise UserError(f"--demo.directory: {directory} is not empty; name a new directory, or remove its contents")
-    return directory.resolve()
-
-
 def _banner(cluster: "Cluster", url: str, telemetry_path: str) -> list[str]:
     """Return the lines printed at the start, with colours."""
     faults = cluster.training.faults
     lines = [
-        f"{_BOLD}fabric-exporter demo{_PLAIN}: gpu-001 with eight rails and a job, leaf-01 (SNMP), leaf-02 (Onyx)",
-        f"  open      {_BOLD}{url}/{_PLAIN} (page) and {_BOLD}{url}{telemetry_path}{_PLAIN} (metrics)",
+        f"{BOLD}fabric-exporter demo{PLAIN}: gpu-001 with eight rails and a job, leaf-01 (SNMP), leaf-02 (Onyx)",
+        f"  open      {BOLD}{url}/{PLAIN} (page) and {BOLD}{url}{telemetry_path}{PLAIN} (metrics)",
         f"  files     {cluster.config_file.parent} (the configuration is {cluster.config_file.name})",
     ]
-    lines += [f"  {_YELLOW}fault{_PLAIN}     {name}: {FAULTS[name]}" for name in FAULTS if name in faults]
+    lines += [f"  {YELLOW}fault{PLAIN}     {name}: {FAULTS[name]}" for name in FAULTS if name in faults]
     if not faults:
         lines.append(f"  faults    none; try --demo.fault {' | '.join(FAULTS)}")
     return [*lines, "  stop      Ctrl-C"]
-
-
-def _print(lines: Sequence[str]) -> None:
-    """Print to standard error; colours on a terminal only."""
-    text = "".join(f"{line}\n" for line in lines)
-    if not sys.stderr.isatty() or os.environ.get("NO_COLOR"):
-        for code in (_BOLD, _YELLOW, _PLAIN):
-            text = text.replace(code, "")
-    sys.stderr.write(text)
-    sys.stderr.flush()

@@ -413,14 +413,20 @@ def plain(command: str) -> list[str]:
     return [*shlex.split(command), *stamps, f"BIN={BIN}"]
 
 
-@contextmanager
-def served(command: str, folder: Path) -> Iterator[httpx.Client]:
-    """Run a make command that serves, on a free port, and stop it as a terminal does."""
-    address, log = f"127.0.0.1:{free_port()}", folder / "log"
+def with_flags(command: str, flags: str) -> list[str]:
+    """Return a command of make, or of the program, with further flags."""
+    if not command.startswith("make "):
+        return [*shlex.split(command.replace(".venv/bin", str(BIN))), *flags.split()]
     words = plain(command)
     given = next((word.removeprefix("ARGS=") for word in words if word.startswith("ARGS=")), "")
-    words = [word for word in words if not word.startswith("ARGS=")]
-    words.append(f"ARGS={given} --web.listen-address={address}")
+    return [*(word for word in words if not word.startswith("ARGS=")), f"ARGS={given} {flags}"]
+
+
+@contextmanager
+def served(command: str, folder: Path) -> Iterator[httpx.Client]:
+    """Run a command that serves, on a free port, and stop it as a terminal does."""
+    address, log = f"127.0.0.1:{free_port()}", folder / "log"
+    words = with_flags(command, f"--web.listen-address={address}")
     with (
         log.open("wb") as out,
         subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True) as running,
@@ -440,8 +446,22 @@ def try_run(command: str) -> None:
 
 
 def try_demo(command: str) -> None:
-    with own_folder() as folder, served(command, folder) as client:
-        assert 'fabric_source_up{source="rdma"} 1' in client.get("/metrics").text
+    """Run the demo of a cluster until all is ready, and stop it as a terminal does."""
+    with own_folder() as folder:
+        log = folder / "log"
+        words = with_flags(command, f"--first-port=0 --directory={folder / 'demo'}")
+        with (
+            log.open("wb") as out,
+            subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True) as running,
+        ):
+            try:
+                until("all parts", lambda: "Ctrl-C" in log.read_text() or running.poll() is not None, seconds=100)
+            finally:
+                os.killpg(running.pid, signal.SIGTERM)
+                running.wait(60)
+        output = log.read_text()
+    assert "Ctrl-C" in output
+    assert ("pause-storm: gpu-002/4" in output) is ("pause-storm" in command)
 
 
 def try_fault(command: str) -> None:
@@ -509,7 +529,8 @@ README_COMMANDS = {
     "make demo": try_demo,
     "make test": try_make_test,
     "curl -s localhost:10315/metrics": try_curl,
-    "make demo ARGS='--demo.fault degraded-link'": try_fault,
+    "make demo ARGS='--fault pause-storm:gpu-002/4@1m-10m'": try_demo,
+    ".venv/bin/fabric-exporter demo --demo.fault degraded-link": try_fault,
     ".venv/bin/fabric-exporter check-config --config.file docs/example.yml": try_check,
     ".venv/bin/fabric-exporter snapshot --host recording": try_snapshot,
     ".venv/bin/fabric-exporter run --path.nic-replay recording --path.sysfs recording/sys": try_replay,

@@ -17,7 +17,9 @@ from typing import NamedTuple, Self
 
 from exporter.simulator.fabric.collective_files import CollectiveFiles
 from exporter.simulator.fabric.hosts import FabricHost
+from exporter.simulator.fabric.job_processes import ProcessFiles
 from exporter.simulator.fabric.model import FabricModel
+from exporter.simulator.fabric.nccl_logs import NcclLogs
 from exporter.simulator.fabric.switches import FabricSwitch
 from exporter.simulator.host import HostFiles
 from exporter.simulator.onyx import OnyxSimulator, OnyxSwitch
@@ -35,10 +37,12 @@ host: {host}
 sources:
   rdma: {{interval: {interval}}}
   nic: {{interval: {interval}, include: ["eth*"]}}
-  pci: {{interval: 60s}}
-  optics: {{enabled: true, interval: 60s}}
+  pci: {{interval: {module_interval}}}
+  optics: {{enabled: true, interval: {module_interval}}}
   nccl: {{interval: {interval}, inspector: [{inspector}]}}
+  nccl_facts: {{interval: {interval}, logs: [{logs}], textfiles: []}}
 expect: {{rdma_ports: {rails}, rdma_speed: 400Gb/s}}
+mqtt: {mqtt}
 """
 
 
@@ -68,6 +72,9 @@ class FabricCluster:
         seed: int = 1,
         interval: str = "5s",
         switch_interval: str = "15s",
+        module_interval: str = "60s",
+        broker: str | None = None,
+        nccl_log: bool = True,
     ) -> None:
         """Create the model; `async with` starts the devices.
 
@@ -77,6 +84,9 @@ class FabricCluster:
             seed: Seed of all random numbers.
             interval: Interval of the sources of hosts in their configurations.
             switch_interval: Interval of switches.
+            module_interval: Interval of PCIe links and optical modules, a minute at least.
+            nccl_log: Whether the job writes NCCL's logs, which it does with NCCL_DEBUG=INFO.
+            broker: Address of the broker that the exporters of hosts and of switches publish to.
 
         Raises:
             ValueError: A fault is invalid.
@@ -85,6 +95,7 @@ class FabricCluster:
         topology = self.model.topology
         self.poller_config = folder / "poller.yaml"
         self._folder, self._interval, self._switch_interval = folder, interval, switch_interval
+        self._module_interval, self._mqtt = module_interval, json.dumps({"broker": broker})
         self._hosts = {name: FabricHost(self.model, name, seed=seed) for name in topology.hosts}
         self._files = {name: HostFiles(folder / name, host) for name, host in self._hosts.items()}
         self.hosts = {
@@ -92,6 +103,9 @@ class FabricCluster:
             for name, files in self._files.items()
         }
         self._collectives: list[CollectiveFiles] = []
+        self._logs: list[NcclLogs] = []
+        self._processes: list[ProcessFiles] = []
+        self._nccl_log = nccl_log
         switches = {name: FabricSwitch(self.model, name, self._hosts) for name in (*topology.leaves, *topology.spines)}
         onyx = set(topology.leaves[1::2])
         self._agents = [(one, SnmpAgent(community=COMMUNITY)) for name, one in switches.items() if name not in onyx]
@@ -155,15 +169,26 @@ class FabricCluster:
             folder = self._folder / name / "nccl"
             ranks = range(place * rails, (place + 1) * rails)
             self._collectives.append(CollectiveFiles(folder, self.model.job, name, ranks))
+            self._processes.append(ProcessFiles(paths.procfs, self.model.job, self._hosts[name], ranks))
+            logs = self._folder / name / "nccl-logs"
+            if self._nccl_log:
+                self._logs.append(NcclLogs(logs, self.model, self._hosts[name]))
             text = _HOST_CONFIG.format(
-                host=name, interval=self._interval, rails=rails, inspector=json.dumps(glob.escape(str(folder)))
+                host=name,
+                interval=self._interval,
+                module_interval=self._module_interval,
+                rails=rails,
+                inspector=json.dumps(glob.escape(str(folder))),
+                logs=json.dumps(glob.escape(str(logs))),
+                mqtt=self._mqtt,
             )
             paths.config.write_text(text, encoding="utf-8")
         _write_secret(self._folder / "community", COMMUNITY)
         for switch, onyx in self._onyx:
             _write_secret(self._folder / f"{switch.name}.password", onyx.password)
         # JSON is YAML.
-        poller = {"switches": {"defaults": {"interval": self._switch_interval}, "targets": targets}}
+        switches = {"defaults": {"interval": self._switch_interval}, "targets": targets}
+        poller = {"host": "poller", "mqtt": json.loads(self._mqtt), "switches": switches}
         self.poller_config.write_text(json.dumps(poller, indent=1), encoding="utf-8")
 
     def _write(self, ended: list[Ended]) -> None:
@@ -172,8 +197,12 @@ class FabricCluster:
             host.count_management()
         for files in self._files.values():
             files.write()
+        for processes in self._processes:
+            processes.write()
         for collectives in self._collectives:
             collectives.write(ended)
+        for logs in self._logs:
+            logs.write()
 
 
 def _write_secret(path: Path, text: str) -> None:

@@ -2,19 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from pathlib import Path
 
 from exporter.simulator.fabric.job import Job
+from exporter.simulator.fabric.job_processes import communicator_hash, pid
 from exporter.simulator.inspector import FACTORS, InspectorProcess, InspectorTiming, inspector_line
 from exporter.simulator.training.engine import Ended
 
 EPOCH = 1_700_000_000_000_000
 """Microseconds of the epoch at the start of the model."""
 
-FIRST_PID = 4000
-
-MAX_BYTES = 64 << 20
+MAX_BYTES = 8 << 20
 """Bytes of a file above which a rank begins another one: the old one is removed, as users of Inspector do."""
 
 
@@ -62,20 +60,16 @@ class CollectiveFiles:
         if run:
             path.unlink(missing_ok=True)
         part = 0 if run != self._job.runs else int(path.stem.rpartition("-")[2]) + 1
-        new = self.folder / f"{self._host}-pid{self._pid(rank)}-{part}.log"
+        new = self.folder / f"{self._host}-pid{pid(self._job.runs, rank)}-{part}.log"
         self._files[rank] = self._job.runs, new
         return new
-
-    def _pid(self, rank: int) -> int:
-        return FIRST_PID + 1000 * self._job.runs + rank
 
     def _line(self, one: Ended, rank: int) -> bytes:
         layout = self._job.layout.communicators[one.communicator]
         ranks = len(layout.members)
-        text = f"{self._job.runs} {one.communicator}"
-        identity = f"0x{blake2b(text.encode(), digest_size=7).hexdigest()}"
+        identity = communicator_hash(self._job.runs, one.communicator)
         process = InspectorProcess(
-            identity, ranks, layout.nodes, layout.members.index(rank), self._pid(rank), self._host
+            identity, ranks, layout.nodes, layout.members.index(rank), pid(self._job.runs, rank), self._host
         )
         size = one.size * (1 if one.kind == "AllReduce" else ranks)
         factor = FACTORS.get(one.kind, 1.0) * (ranks - 1) / ranks

@@ -91,6 +91,8 @@ def count_background(seconds: float, ports: Ports, topology: Topology, condition
         _correct(upper, state.loss_up, seconds)
         if cable.lower.device in topology.hosts:
             _count_adapter(lower, upper, conditions.adapter(cable.lower), seconds)
+        else:  # LLDP of the switches
+            _count_packets(lower, upper, "multicast", MULTICAST_PACKETS * seconds)
 
 
 def _correct(port: SimulatedPort, loss: float, seconds: float) -> None:
@@ -99,10 +101,15 @@ def _correct(port: SimulatedPort, loss: float, seconds: float) -> None:
     port.counters.add("fec_corrected_blocks", FEC_BLOCKS_A_BIT * port.counters.add("fec_corrected_bits", bits))
 
 
+def _count_packets(one: SimulatedPort, other: SimulatedPort, kind: str, packets: float) -> None:
+    """Count packets that both ends of a link send."""
+    for sender, receiver in ((one, other), (other, one)):
+        receiver.counters.add(f"receive_{kind}", sender.counters.add(f"transmit_{kind}", packets))
+
+
 def _count_adapter(adapter: SimulatedPort, leaf_port: SimulatedPort, state: AdapterState, seconds: float) -> None:
-    for sender, receiver in ((adapter, leaf_port), (leaf_port, adapter)):
-        for kind, rate in (("kernel", KERNEL_PACKETS), ("multicast", MULTICAST_PACKETS)):
-            receiver.counters.add(f"receive_{kind}", sender.counters.add(f"transmit_{kind}", rate * seconds))
+    for kind, rate in (("kernel", KERNEL_PACKETS), ("multicast", MULTICAST_PACKETS)):
+        _count_packets(adapter, leaf_port, kind, rate * seconds)
     if state.storm:
         pause(leaf_port, adapter, state.storm * seconds)
         adapter.counters.add("pause_storm_warnings", seconds / 5)

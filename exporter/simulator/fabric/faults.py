@@ -42,6 +42,12 @@ class Fault:
     start: float = 0.0
     end: float = math.inf
 
+    def __str__(self) -> str:
+        """Return what is wrong, where and when."""
+        end = "" if self.end == math.inf else f" to {self.end:g} s"
+        target = f"{self.target} " if self.target else ""
+        return f"{self.name}: {target}{self.kind.text}, from {self.start:g} s{end}"
+
     @property
     def kind(self) -> Kind:
         """Its kind."""

@@ -155,6 +155,6 @@ def _ports(topology: Topology, rng: random.Random) -> dict[End, SimulatedPort]:
         access = cable.lower.device in topology.hosts
         speed = topology.shape.adapter_speed if access else topology.shape.uplink_speed
         for end, other in (cable, reversed(cable)):
-            kinds = ("rdma", "kernel", "multicast") if access else ("rdma",)
+            kinds = ("rdma", "kernel", "multicast") if access else ("rdma", "multicast")
             ports[end] = new_port(rng, end.port, f"{other.device} {other.port}", speed, *kinds)
     return ports

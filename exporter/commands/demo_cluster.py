@@ -1,0 +1,301 @@
+"""The command `demo-cluster`: a simulated cluster with all that monitors it, from counters to pages, on loopback."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from exporter.commands.demo_output import (
+    BOLD,
+    CYAN,
+    GREEN,
+    PLAIN,
+    RED,
+    YELLOW,
+    demo_directory,
+    print_lines,
+)
+from exporter.config.errors import UserError, system_errors_as_user_errors
+from exporter.config.units import Duration
+from exporter.simulator.fabric.fault_table import KINDS
+from exporter.simulator.fabric.faults import GRAMMAR
+
+if TYPE_CHECKING:
+    from exporter.simulator.fabric.cluster import FabricCluster
+    from exporter.simulator.monitoring.receiver import Notice
+    from exporter.simulator.monitoring.stack import Monitoring
+
+HELP = "run a simulated cluster of four hosts with exporters, broker, Prometheus and Alertmanager on loopback"
+
+FIRST_PORT = 10315
+
+INTERVAL = "5s"
+
+TICK = 1.0
+"""Seconds between updates of devices."""
+
+MAX_TICK = 5.0
+"""Maximum simulated time of one update: the hours of a suspended machine are not simulated afterwards."""
+
+LEAST_SWITCH_INTERVAL = 5.0
+"""Seconds: a poll of a simulated switch takes some on a busy machine, and a late log-in is not tried again soon."""
+
+SLOW = "60s"
+"""Interval of PCIe links and optical modules: the shortest at which modules may be read."""
+
+SEVERITY_COLOURS = MappingProxyType({"critical": RED, "warning": YELLOW, "info": CYAN})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Values of the flags.
+
+    Attributes:
+        faults: Faults, see `GRAMMAR`.
+        directory: New or empty directory for all files, which is not removed; None for a temporary one.
+        first_port: First of the ports; 0 for free ones.
+        interval: Time between reads, and between scrapes.
+        rules: Folder of rules and of the configuration of Alertmanager.
+        nccl_log: Whether the job writes NCCL's logs.
+    """
+
+    faults: Sequence[str] = ()
+    directory: Path | None = None
+    first_port: int = FIRST_PORT
+    interval: str = INTERVAL
+    rules: Path | None = None
+    nccl_log: bool = True
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this command."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter  # the default one breaks names at their hyphens
+    width = max(map(len, KINDS)) + 1
+    parser.epilog = f"faults, as {GRAMMAR}, such as pause-storm:gpu-002/4@2m-5m:\n" + "\n".join(
+        f"  {name + ':':{width}} {kind.default or 'the job'} {kind.text}" for name, kind in KINDS.items()
+    )
+    parser.add_argument(
+        "--fault",
+        dest="faults",
+        action="append",
+        default=[],
+        metavar="FAULT",
+        help="one of the faults below, repeatable",
+    )
+    parser.add_argument(
+        "--interval",
+        type=_interval,
+        default=INTERVAL,
+        metavar="DURATION",
+        help=f"time between reads and between scrapes (default {INTERVAL})",
+    )
+    parser.add_argument(
+        "--rules",
+        type=Path,
+        metavar="DIR",
+        help="folder with rules and alertmanager.yml, such as a copy made by alerts/build.py (default those of the"
+        " source tree)",
+    )
+    parser.add_argument(
+        "--first-port",
+        type=int,
+        default=FIRST_PORT,
+        metavar="PORT",
+        help=f"first of the consecutive ports on 127.0.0.1, 0 for free ones (default {FIRST_PORT})",
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="new or empty directory for all files, not removed at the end (default a temporary one)",
+    )
+
+    parser.add_argument(
+        "--no-nccl-log",
+        dest="nccl_log",
+        action="store_false",
+        help="the job writes no log of NCCL, as without NCCL_DEBUG",
+    )
+
+
+def _interval(text: str) -> str:
+    try:
+        Duration.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    return text
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until SIGTERM, SIGINT, or SIGHUP, which a closing terminal sends."""
+    from exporter.simulator.fabric.faults import parse_fault
+    from exporter.simulator.fabric.topology import Shape, Topology
+
+    topology = Topology(Shape())
+    for text in arguments.faults:
+        try:
+            parse_fault(text, topology, len(topology.hosts) * topology.shape.rails)
+        except ValueError as error:
+            raise UserError(f"--fault: {error}") from None
+    options = Options(
+        arguments.faults,
+        arguments.directory,
+        arguments.first_port,
+        arguments.interval,
+        _rules(arguments.rules),
+        arguments.nccl_log,
+    )
+    asyncio.run(serve(options))
+    return 0
+
+
+def _rules(given: Path | None) -> Path | None:
+    """Return the folder of rules: the one that is given, or that of the source tree; None if that is not here.
+
+    Raises:
+        UserError: The given folder lacks a file.
+    """
+    from exporter.simulator.monitoring.stack import ROUTES, RULES
+
+    folder = Path(__file__).parents[2] / "alerts" if given is None else given
+    if (folder / ROUTES).is_file() and any(folder.glob(RULES)):
+        return folder.resolve()
+    if given is None:
+        return None
+    raise UserError(f"--rules: {given} has no {ROUTES} or no {RULES}; make a copy by alerts/build.py --output DIR")
+
+
+async def serve(options: Options) -> None:
+    """Run the demo until SIGTERM, SIGINT, or SIGHUP, which a closing terminal sends.
+
+    Raises:
+        UserError: The directory cannot be used, or a program cannot be started or ended.
+    """
+    from exporter.simulator.fabric.cluster import FabricCluster
+    from exporter.simulator.monitoring.stack import Installed, Monitoring, Ports
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, stopping.set)
+    installed, ports = Installed.find(), Ports(options.first_port)
+    async with AsyncExitStack() as stack:
+        folder = await stack.enter_async_context(demo_directory(options.directory, "--directory"))
+        stack.enter_context(
+            system_errors_as_user_errors(f"the demo in {folder}", "free disk space, or name a --directory")
+        )
+        broker = ports.take() if installed.mosquitto else 0
+        cluster = FabricCluster(
+            folder,
+            faults=options.faults,
+            interval=options.interval,
+            switch_interval=f"{max(Duration.parse(options.interval), LEAST_SWITCH_INTERVAL):g}s",
+            module_interval=SLOW,
+            broker=f"127.0.0.1:{broker}" if broker else None,
+            nccl_log=options.nccl_log,
+        )
+        await stack.enter_async_context(cluster)
+        monitoring = Monitoring(
+            cluster,
+            folder,
+            installed=installed,
+            ports=ports,
+            broker=broker,
+            interval=options.interval,
+            rules=options.rules,
+            report=_Reporter(stopping),
+        )
+        if await _unless(stopping, stack.enter_async_context(monitoring)):
+            print_lines(sys.stderr, _banner(cluster, monitoring, folder))
+            await _run_until(stopping, cluster, monitoring)
+
+
+async def _unless(stopping: asyncio.Event, starting: Coroutine[Any, Any, object]) -> bool:
+    """Wait until all has started; cancel that, and return False, if it is to be stopped before."""
+    start, stop = asyncio.ensure_future(starting), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([start, stop], return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if start.done():
+        start.result()
+        return True
+    start.cancel()
+    await asyncio.wait([start])
+    return False
+
+
+async def _run_until(stopping: asyncio.Event, cluster: "FabricCluster", monitoring: "Monitoring") -> None:
+    """Advance the cluster in real time, and end and start programs as its faults have it; raise what one raises."""
+    tasks = [
+        asyncio.ensure_future(one)
+        for one in (
+            _simulate(stopping, cluster),
+            _follow(stopping, cluster, monitoring),
+            monitoring.programs.failed(),
+            stopping.wait(),
+        )
+    ]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    stopping.set()
+    simulating, *others = tasks
+    await asyncio.wait([simulating])  # not cancelled, as its thread writes files
+    for task in others:
+        task.cancel()
+    await asyncio.wait(others)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+async def _simulate(stopping: asyncio.Event, cluster: "FabricCluster") -> None:
+    since = monotonic()
+    while not stopping.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), max(0.0, since + TICK - monotonic()))
+        now = monotonic()
+        seconds, since = now - since, now
+        await cluster.advance(min(max(seconds, 1e-3), MAX_TICK))
+
+
+async def _follow(stopping: asyncio.Event, cluster: "FabricCluster", monitoring: "Monitoring") -> None:
+    while not stopping.is_set():
+        await monitoring.follow(cluster.model.conditions.monitoring)
+        await asyncio.sleep(TICK)
+
+
+class _Reporter:
+    """Prints alerts to standard output; stops the demo where that is closed."""
+
+    def __init__(self, stopping: asyncio.Event) -> None:
+        self._stopping = stopping
+
+    def __call__(self, notice: "Notice") -> None:
+        colour = SEVERITY_COLOURS.get(notice.labels.get("severity", ""), PLAIN) if notice.status == "firing" else GREEN
+        try:
+            print_lines(sys.stdout, [f"{datetime.now():%H:%M:%S} {colour}{notice.line()}{PLAIN}"])  # noqa: DTZ005  # local time
+        except OSError:
+            self._stopping.set()
+
+
+def _banner(cluster: "FabricCluster", monitoring: "Monitoring", folder: Path) -> list[str]:
+    """Return the lines printed at the start, with colours."""
+    topology, faults = cluster.model.topology, cluster.model.plan.faults
+    width = max(len(one.name) for one in monitoring.endpoints)
+    sizes = f"{len(topology.hosts)} hosts, {len(topology.leaves)} leaves, {len(topology.spines)} spines"
+    lines = [
+        f"{BOLD}fabric-exporter demo-cluster{PLAIN}: {sizes}, and a job on all GPUs",
+        *(f"  {one.name:{width}}  {BOLD}{one.url}{PLAIN}" for one in monitoring.endpoints),
+        f"  {'files':{width}}  {folder}",
+        *(f"  {'without':{width}}  {text}" for text in monitoring.missing),
+    ]
+    lines += [f"  {YELLOW}{'fault':{width}}{PLAIN}  {one}" for one in faults]
+    if not faults:
+        lines.append(f"  {'faults':{width}}  none; try --fault late-rank:5@1m-10m, and --help for others")
+    return [*lines, f"  {'stop':{width}}  Ctrl-C"]

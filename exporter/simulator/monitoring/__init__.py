@@ -1,0 +1,1 @@
+"""What monitors a simulated fabric, as real programs on loopback: exporters, broker, Prometheus, Alertmanager."""

@@ -1,0 +1,221 @@
+"""The monitoring of the simulated fabric: which programs run, with which configuration, and when they end.
+
+ports = Ports(first=10315)
+async with FabricCluster(folder, broker=broker_address) as cluster, Monitoring(cluster, folder, …) as monitoring:
+    await monitoring.follow(cluster.model.conditions.monitoring)
+"""
+
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from exporter.simulator.fabric.cluster import FabricCluster, HostPaths
+from exporter.simulator.fabric.conditions import MonitoringState
+from exporter.simulator.monitoring import files
+from exporter.simulator.monitoring.programs import Program, Programs
+from exporter.simulator.monitoring.receiver import Notice, Receiver
+from exporter.simulator.web_server import WebServer
+
+RULES = "fabric*.yml"
+"""Rule files in the folder of rules."""
+
+ROUTES = "alertmanager.yml"
+
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where brokers are installed, which the path of a user may lack."""
+
+
+class Installed(NamedTuple):
+    """Paths of the programs that are installed; empty for those that are not."""
+
+    mosquitto: str
+    prometheus: str
+    alertmanager: str
+
+    @classmethod
+    def find(cls) -> Self:
+        """Look for the programs, also in the folders of administrators. Debian has another name for Alertmanager."""
+        return cls(_which("mosquitto"), _which("prometheus"), _which("alertmanager", "prometheus-alertmanager"))
+
+
+class Endpoint(NamedTuple):
+    """A part that listens: its name, and its URL."""
+
+    name: str
+    url: str
+
+
+class Ports:
+    """The ports of the programs: consecutive ones, or free ones."""
+
+    def __init__(self, first: int) -> None:
+        """Args: first: The first; 0 for free ones."""
+        self._next = first
+
+    def take(self) -> int:
+        """Return the next port."""
+        if not self._next:
+            with socket.socket() as one:
+                one.bind(("127.0.0.1", 0))
+                return int(one.getsockname()[1])
+        self._next += 1
+        return self._next - 1
+
+
+class Monitoring:
+    """The running programs.
+
+    Attributes:
+        programs: The programs.
+        endpoints: Where they listen, for users.
+        missing: What does not run, and why.
+    """
+
+    def __init__(
+        self,
+        cluster: FabricCluster,
+        folder: Path,
+        *,
+        installed: Installed,
+        ports: Ports,
+        broker: int,
+        interval: str,
+        rules: Path | None,
+        report: Callable[[Notice], None],
+    ) -> None:
+        """Plan the programs; `async with` starts them.
+
+        Args:
+            cluster: The running fabric.
+            folder: Folder for files of the programs.
+            installed: The programs that are installed.
+            ports: Ports to listen on.
+            broker: Port of the broker; 0 for none.
+            interval: Time between scrapes.
+            rules: Folder of rules and of the configuration of Alertmanager; None for no Prometheus.
+            report: Called with each alert that a receiver gets.
+        """
+        self.programs = Programs()
+        self.endpoints: list[Endpoint] = []
+        self._cluster, self._folder, self._installed, self._interval = cluster, folder, installed, interval
+        self.missing = list(_missing(installed, rules))
+        self._rules = rules if installed.prometheus else None
+        self._receiver = Receiver(report)
+        self._open = AsyncExitStack()
+        self._broker: list[Program] = []
+        if broker:
+            path = self._file("broker.conf", files.broker(broker))
+            self._broker = [self._program("broker", (installed.mosquitto, "-c", str(path)), broker, "")]
+        targets: dict[str, str] = {}
+        self._exporters = [self._host(name, paths, ports.take(), targets) for name, paths in cluster.hosts.items()]
+        self._poller = [self._exporter("poller", cluster.poller_config, ports.take(), targets)]
+        if broker:
+            config = self._file("collector.yaml", files.collector(f"127.0.0.1:{broker}"))
+            self._exporters.append(self._exporter("collector", config, ports.take(), targets))
+        self._targets, self._ports = targets, ports
+
+    async def __aenter__(self) -> Self:
+        """Start all programs.
+
+        Raises:
+            UserError: One ended, or does not respond.
+            OSError: A file cannot be written.
+        """
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.programs)
+            await self.programs.start(self._broker)
+            await self.programs.start(self._exporters)
+            await self.programs.start(self._poller)
+            if self._rules is not None:
+                address = ""
+                if self._installed.alertmanager:
+                    server = await stack.enter_async_context(WebServer(self._receiver))
+                    stack.push_async_callback(self.programs.stop, [program := self._alertmanager(server.url)])
+                    await self.programs.start([program])
+                    address = f"127.0.0.1:{program.port}"
+                await self.programs.start([self._prometheus(address)])
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop all programs."""
+        await self._open.aclose()
+
+    async def follow(self, state: MonitoringState) -> None:
+        """Stop or start the poller and the broker, as a fault has it.
+
+        Raises:
+            UserError: One does not start again.
+        """
+        for wanted, programs in ((state.broker, self._broker), (state.poller, self._poller)):
+            running = [one for one in programs if one.name in self.programs.pids]
+            if wanted and not running:
+                await self.programs.start(programs)
+            elif not wanted and running:
+                await self.programs.stop(programs)
+
+    def _host(self, name: str, paths: HostPaths, port: int, targets: dict[str, str]) -> Program:
+        flags = ("--path.sysfs", paths.sysfs, "--path.procfs", paths.procfs, "--path.nic-replay", paths.recordings)
+        return self._exporter(name, paths.config, port, targets, flags)
+
+    def _exporter(
+        self, name: str, config: Path, port: int, targets: dict[str, str], flags: Sequence[str | Path] = ()
+    ) -> Program:
+        address = targets[name] = f"127.0.0.1:{port}"
+        self.endpoints.append(Endpoint(name, f"http://{address}/"))
+        words = ("-m", "exporter", "run", "--config.file", config, "--web.listen-address", address, *flags)
+        return self._program(name, (sys.executable, *map(str, words)), port, "/-/healthy")
+
+    def _alertmanager(self, receiver: str) -> Program:
+        shipped = (self._rules / ROUTES).read_text(encoding="utf-8") if self._rules is not None else ""
+        config = self._file("alertmanager.yml", files.alertmanager(shipped, receiver))
+        port = self._ports.take()
+        self.endpoints.append(Endpoint("Alertmanager", f"http://127.0.0.1:{port}/"))
+        flags = (
+            f"--config.file={config}",
+            f"--storage.path={self._folder / 'alertmanager'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--cluster.listen-address=",
+        )
+        return self._program("Alertmanager", (self._installed.alertmanager, *flags), port, "/-/ready")
+
+    def _prometheus(self, alertmanager: str) -> Program:
+        rules = sorted((self._rules or Path()).glob(RULES))
+        text = files.prometheus(self._targets, rules, alertmanager, self._interval)
+        config, port = self._file("prometheus.yml", text), self._ports.take()
+        self.endpoints.append(Endpoint("Prometheus", f"http://127.0.0.1:{port}/"))
+        flags = (
+            f"--config.file={config}",
+            f"--storage.tsdb.path={self._folder / 'prometheus'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=warn",
+        )
+        return self._program("Prometheus", (self._installed.prometheus, *flags), port, "/-/ready")
+
+    def _program(self, name: str, command: tuple[str, ...], port: int, ready: str) -> Program:
+        return Program(name, command, port, ready, self._folder / f"{name.lower()}.log")
+
+    def _file(self, name: str, text: str) -> Path:
+        path = self._folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+
+def _missing(installed: Installed, rules: Path | None) -> Iterator[str]:
+    """Yield what does not run, and why."""
+    if not installed.mosquitto:
+        yield "broker and collector: mosquitto is not installed, so each host judges its own ranks"
+    if not installed.prometheus:
+        yield "Prometheus and alerts: prometheus is not installed"
+    elif rules is None:
+        yield "Prometheus and alerts: the rules are in the source tree; name their folder by --rules"
+    elif not installed.alertmanager:
+        yield "messages: Alertmanager is not installed; Prometheus shows the alerts"
+
+
+def _which(*names: str) -> str:
+    return next((found for name in names if (found := shutil.which(name) or shutil.which(name, path=SBIN))), "")

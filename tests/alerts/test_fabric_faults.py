@@ -1,0 +1,232 @@
+"""End to end: each fault of the simulated fabric reaches the right receiver, as the right alert about the right place.
+
+Model, exporters, broker, collector, Prometheus with the rules, Alertmanager with the routes, receiver. Two clusters
+run beside each other, one of them without NCCL's logs; faults at disjoint places share a time. All times of rules and
+routes are divided by FACTOR, those of the exporters' own detectors are not: a job's verdict may begin before, and end
+after, the alert that mutes it with the shipped times, so it is in `also` there.
+"""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+
+import pytest
+
+from tests.helpers.demo_cluster import DemoCluster, Notice, demo_cluster
+from tests.helpers.paths import ROOT
+from tests.helpers.stack import own_folder
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1500)]
+
+FACTOR = 20
+
+INTERVAL = "2s"
+
+OWN_THRESHOLDS = "source_stale:\n  age: 60m\n"
+"""Sources that are read once a minute are not stale after 5 minutes divided by FACTOR."""
+
+PATIENCE = 1200.0
+"""Seconds after which what has not arrived does not; on two idle processors all has arrived after 540."""
+
+SLOW = ("FabricJobNetworkBound", "FabricJobImbalanced")
+"""Verdicts on a job, which are of the last minute: they end after the alert that mutes them."""
+
+UNEVEN = ("FabricRailImbalance",)
+"""Compared by the bytes of a minute, and so likewise."""
+
+UPLINKS = ("FabricLinkDown", "FabricSwitchDown")
+"""A switch that is gone, seen by its poller and by the switches that it is linked to."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault, and what its receivers get.
+
+    Attributes:
+        fault: The fault.
+        receiver: Pattern of the name of the receiver.
+        alert: Pattern of the name of the alert.
+        labels: Labels of each of its alerts.
+        also: Names of other alerts about the same, which may come too.
+    """
+
+    fault: str
+    receiver: str
+    alert: str
+    labels: tuple[dict[str, str], ...]
+    also: tuple[str, ...] = field(default=())
+
+
+HOSTS = tuple({"host": f"gpu-{number:03}"} for number in range(1, 5))
+
+WITH_LOGS = (
+    Case(
+        "gpudirect-off:gpu-002@20s-100s",
+        "ticket",
+        "FabricJobGpudirectOff",
+        ({"host": "gpu-002", "train_job": "demo"},),
+        SLOW,
+    ),
+    Case("switch-silent:leaf-03@20s-80s", "ticket", "FabricSwitchDown", ({"switch": "leaf-03"},)),
+    Case(
+        "dirty-optic:gpu-002/2@110s-200s",
+        "ticket",
+        "FabricFecUncorrectable",
+        ({"host": "gpu-002", "device": "eth4", "rail": "2"},),
+        ("FabricOpticsReceivePowerLow", "FabricLinkErrors", "FabricRetransmissions"),
+    ),
+    Case(
+        "late-rank:5@140s-230s",
+        "ticket",
+        "FabricStraggler",
+        ({"host": "gpu-001", "rank": "5", "train_job": "demo"},),
+        SLOW,
+    ),
+    Case(
+        "spine-gone:spine-03@240s-290s",
+        "ticket",
+        "FabricSwitchDown",
+        ({"switch": "spine-03"},),
+        (*UPLINKS, "FabricSwitchRestarted"),
+    ),
+    Case("late-host:gpu-003@260s-350s", "ticket", "FabricStraggler", ({"host": "gpu-003", "train_job": "demo"},), SLOW),
+    Case(
+        "degraded-link:gpu-004/1@380s-450s",
+        "ticket",
+        "FabricLinkDegraded",
+        ({"host": "gpu-004", "device": "mlx5_1", "rail": "1"},),
+        (*SLOW, *UNEVEN),
+    ),
+    Case(
+        "link-down:gpu-001/6@380s-450s",
+        "pager",
+        "FabricLinkDown",
+        ({"host": "gpu-001", "device": "mlx5_6", "rail": "6"},),
+        UNEVEN,
+    ),
+    # The switch has an alert about its own port, if it is down for long.
+    Case("missing-port:gpu-003/7@380s-450s", "pager", "FabricPortsMissing", ({"host": "gpu-003"},), UPLINKS),
+    Case(
+        "pause-storm:gpu-002/4@380s-450s",
+        "pager",
+        "FabricPauseStorm",
+        ({"host": "gpu-002", "device": "eth6", "rail": "4", "direction": "transmit"},),
+        ("FabricPauseShare", *SLOW),
+    ),
+)
+
+WITHOUT_LOGS = (
+    Case("tcp@0s-120s", "pager", "FabricJobOnTcp", HOSTS),
+    Case("switch-rebooted:spine-01@40s", "ticket", "FabricSwitchRestarted", ({"switch": "spine-01"},), UPLINKS),
+    Case("symbol-errors:gpu-003/6@60s-120s", "ticket", "FabricLinkErrors", ({"switch": "leaf-04", "port": "Eth1/5"},)),
+    Case("half-adapters@120s-250s", "ticket", "FabricJobAdaptersUnused", HOSTS, (*SLOW, *UNEVEN)),
+    Case(
+        "short-pauses:gpu-003@290s-370s",
+        "ticket",
+        "FabricPauseOutlier",
+        tuple({"host": "gpu-003", "rail": str(rail), "direction": "transmit"} for rail in range(8)),
+        ("FabricPauseInTraffic",),
+    ),
+    Case(
+        "rail-swapped:gpu-004/3@290s-370s",
+        "ticket",
+        "FabricRailMiscabled",
+        ({"host": "gpu-004", "rail": "7"},),
+        ("FabricRailMiscabled",),  # of rail 3, if that port had been seen at its own leaf before
+    ),
+    # A page while the pauses make the job slow, else a ticket.
+    Case(
+        "one-spine:spine-02@290s-380s",
+        "pager|ticket",
+        "FabricUplinkOverloaded|FabricUplinkImbalance",
+        tuple({"switch": f"leaf-{leaf:02}", "direction": "transmit"} for leaf in range(1, 5)),
+    ),
+    Case("poller-gone@400s-460s", "ticket", "FabricSourceStale", ({"instance": "poller", "layer": "exporter"},)),
+    Case(
+        "broker-gone@410s-470s",
+        "ticket",
+        "FabricCollectorDisconnected",
+        ({"instance": "collector"}, *({"instance": one["host"]} for one in HOSTS)),
+        ("FabricTimingsLost",),
+    ),
+)
+
+RUNS = {"with-logs": ((), WITH_LOGS), "without-logs": (("--no-nccl-log",), WITHOUT_LOGS)}
+
+
+def without_direction(labels: dict[str, str]) -> dict[str, str]:
+    """Return labels without that of the direction: a link has two ends."""
+    return {name: value for name, value in labels.items() if name != "direction"}
+
+
+def complete(notices: list[Notice], cases: tuple[Case, ...]) -> bool:
+    """Return whether each alert has begun and ended."""
+    return all(
+        any(one.status == status and one.matches(case.alert, labels) for one in notices)
+        for case in cases
+        for labels in case.labels
+        for status in ("firing", "resolved")
+    )
+
+
+def wait(demos: dict[str, DemoCluster]) -> None:
+    """Wait until all alerts have begun and ended, for as long as that may take."""
+    end = monotonic() + PATIENCE
+    while monotonic() < end and not all(complete(demo.notices, RUNS[name][1]) for name, demo in demos.items()):
+        ended = [demo.errors for demo in demos.values() if demo.process.poll() is not None]
+        assert ended == []
+        sleep(1)
+
+
+@pytest.fixture(scope="module")
+def notices(program) -> dict[str, list[Notice]]:
+    """Give what the receivers of both clusters got."""
+    for name in ("mosquitto", "prometheus", "prometheus-alertmanager"):
+        program(name)
+    with own_folder() as folder:
+        (folder / "own.yml").write_text(OWN_THRESHOLDS)
+        command = [sys.executable, ROOT / "alerts" / "build.py", "--thresholds", folder / "own.yml"]
+        subprocess.run([*command, "--divide", str(FACTOR), "--output", folder / "rules"], check=True)
+        flags = ["--rules", folder / "rules", "--interval", INTERVAL]
+        first, second = (
+            demo_cluster(folder / name, [*flags, *own], [case.fault for case in cases])
+            for name, (own, cases) in RUNS.items()
+        )
+        with first as one, second as other:
+            demos = dict(zip(RUNS, (one, other), strict=True))
+            wait(demos)
+            return {name: demo.notices for name, demo in demos.items()}
+
+
+CASES = [
+    pytest.param(run, case, id=f"{case.fault.partition('@')[0]}-{run}") for run, (_, of) in RUNS.items() for case in of
+]
+
+
+@pytest.mark.parametrize(("run", "case"), CASES)
+def test_a_fault_is_an_alert_about_its_place_that_ends_with_it(notices, run, case):
+    found = [one for one in notices[run] if any(one.matches(case.alert, labels) for labels in case.labels)]
+    assert found, notices[run]
+    assert [one for one in found if not re.fullmatch(case.receiver, one.receiver)] == []
+    for status in ("firing", "resolved"):
+        missing = [
+            labels
+            for labels in case.labels
+            if not any(one.status == status and one.matches(case.alert, labels) for one in found)
+        ]
+        assert missing == [], (status, found)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_nothing_else_is_sent(notices, run):
+    cases = RUNS[run][1]
+    also = {name for case in cases for name in case.also}
+    others = [
+        one
+        for one in notices[run]
+        if one.alert not in also
+        and not any(one.matches(case.alert, without_direction(labels)) for case in cases for labels in case.labels)
+    ]
+    assert others == []

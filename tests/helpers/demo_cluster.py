@@ -1,0 +1,74 @@
+"""The command `demo-cluster` as a process, and the alerts that its receivers got."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+LINE = re.compile(r"\d\d:\d\d:\d\d (\w+) +(firing|resolved) +(\w+)\{(.*?)\} ")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True)
+class Notice:
+    """An alert that a receiver got."""
+
+    receiver: str
+    status: str
+    alert: str
+    labels: dict[str, str]
+
+    def matches(self, alert: str, labels: dict[str, str]) -> bool:
+        """Return whether it is about an alert, by a pattern of its name and by some of its labels."""
+        return re.fullmatch(alert, self.alert) is not None and labels.items() <= self.labels.items()
+
+
+class DemoCluster:
+    """A running demo.
+
+    Attributes:
+        process: Its process.
+        folder: Folder of all files.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", folder: Path) -> None:
+        self.process, self.folder = process, folder
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to standard error: where its parts are, or why it ended."""
+        return (self.folder / "err").read_text()
+
+    @property
+    def notices(self) -> list[Notice]:
+        """The alerts so far."""
+        found = map(LINE.match, (self.folder / "out").read_text().splitlines())
+        return [Notice(one[1], one[2], one[3], dict(LABEL.findall(one[4]))) for one in found if one]
+
+
+@contextmanager
+def demo_cluster(folder: Path, flags: Sequence[object], faults: Sequence[str]) -> Iterator[DemoCluster]:
+    """Run the demo at free ports until the end of the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [
+        sys.executable,
+        "-m",
+        "exporter",
+        "demo-cluster",
+        "--first-port",
+        "0",
+        "--directory",
+        folder / "demo",
+        *flags,
+    ]
+    words += [word for fault in faults for word in ("--fault", fault)]
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        process = subprocess.Popen([*map(str, words)], stdout=out, stderr=err)
+        try:
+            yield DemoCluster(process, folder)
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
