@@ -1,6 +1,6 @@
 """The measurement of docs/detection.md: what it writes for promtool, what it counts as right, and one short run."""
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 
@@ -31,8 +31,8 @@ def test_series_have_the_labels_that_prometheus_attaches():
     attached = 'job="fabric-exporter",instance="{}:10315",fabric="demo"'
     assert dict(series.input_series()) == {
         f'fabric_a{{{attached.format("gpu-001")},port="1"}}': "_x1 2",
-        f'up{{{attached.format("gpu-001")}}}': "_x1 1",
-        f'up{{{attached.format("poller")}}}': "_x1 0",
+        f"up{{{attached.format('gpu-001')}}}": "_x1 1",
+        f"up{{{attached.format('poller')}}}": "_x1 0",
     }
 
 
@@ -85,8 +85,8 @@ def test_scrapes_are_dense_after_the_onset():
     plan = Plan(1, "late-rank", "5", 310.0, 900.0)
     times = list(scrape_times(plan))
     assert [time for time in times if time <= 330] == [60.0, 120.0, 180.0, 240.0, 300.0, 330.0]
-    assert {later - earlier for earlier, later in zip(times, times[1:], strict=False) if earlier >= 480} == {60.0}
-    assert {later - earlier for earlier, later in zip(times, times[1:], strict=False) if 300 <= earlier < 480} == {30.0}
+    assert {later - earlier for earlier, later in pairwise(times) if earlier >= 480} == {60.0}
+    assert {later - earlier for earlier, later in pairwise(times) if 300 <= earlier < 480} == {30.0}
 
 
 def test_evidence_is_read_from_the_page_of_the_collector():
