@@ -1,9 +1,8 @@
 """Runs of the simulated fabric, each with a fault at a random place and time, and the alerts of the shipped rules."""
 
 import asyncio
-import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -14,7 +13,8 @@ from exporter.simulator.fabric.faults import targets
 from exporter.simulator.fabric.topology import Shape, Topology
 
 from .shipped_rules import RecordedSeries, alerts_of, rule_names
-from .virtual_fabric import INTERVAL, VirtualFabric
+from .truth import is_shown, samples
+from .virtual_fabric import INTERVAL, Scrape, VirtualFabric
 
 HEALTHY = "healthy"
 """Name of a run without a fault."""
@@ -56,8 +56,6 @@ _CRITICAL = frozenset(
 )
 """Faults that page within minutes if at all."""
 
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
-
 
 class Plan(msgspec.Struct, frozen=True):
     """A run: its number, fault, target (empty if it has none), onset and end in seconds."""
@@ -89,10 +87,14 @@ class Evidence(msgspec.Struct, frozen=True):
     """Verdict on the job and likely causes at a time: those that differ from the time before.
 
     Attributes:
+        sign: Whether the metric of the fault's detector shows it, by `truth.SIGNS`.
+        states: Host or switch, port and kind of published states of ports.
         causes: Kind, host or switch, port and confidence of each, most likely first.
     """
 
     time: float
+    sign: bool
+    states: tuple[tuple[str, str, str], ...]
     verdict: str
     stragglers: tuple[str, ...]
     causes: tuple[tuple[str, str, str, float], ...]
@@ -100,7 +102,7 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def findings(self) -> tuple[object, ...]:
         """All but the time and the confidence."""
-        return self.verdict, self.stragglers, [one[:3] for one in self.causes]
+        return self.sign, self.states, self.verdict, self.stragglers, [one[:3] for one in self.causes]
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -152,7 +154,7 @@ async def _run(plan: Plan) -> Outcome:
         ) as fabric:
             async for scrape in fabric.scrapes(scrape_times(plan)):
                 series.add(scrape.time, scrape.pages)
-                found = evidence_on(scrape.time, scrape.pages["collector"] or ())
+                found = evidence_in(plan, scrape)
                 if not evidence or evidence[-1].findings != found.findings:
                     evidence.append(found)
     alerts = await asyncio.to_thread(alerts_of, series)
@@ -163,21 +165,19 @@ async def _run(plan: Plan) -> Outcome:
     )
 
 
-def evidence_on(time: float, lines: Iterable[str]) -> Evidence:
-    """Return what a page of a collector shows of its job."""
+def evidence_in(plan: Plan, scrape: Scrape) -> Evidence:
+    """Return what a scrape shows of a fault and of the job."""
+    sign = plan.fault != HEALTHY and is_shown(plan.fault, plan.target, scrape.pages)
     verdict, stragglers, causes = "", [], []
-    for line in lines:
-        series, _, value = line.rpartition(" ")
-        name, _, text = series.partition("{")
-        labels = dict(_LABEL.findall(text))
-        if name == "fabric_nccl_verdict" and value == "1":
+    for name, labels, value in samples(scrape.pages["collector"] or ()):
+        if name == "fabric_nccl_verdict" and value == 1:
             verdict = labels["verdict"]
-        elif name == "fabric_nccl_straggler" and value == "1":
+        elif name == "fabric_nccl_straggler" and value == 1:
             stragglers.append(labels["rank"])
         elif name == "fabric_nccl_cause_confidence":
-            causes.append((labels["cause"], labels.get("name", ""), labels.get("port", ""), float(value)))
+            causes.append((labels["cause"], labels.get("name", ""), labels.get("port", ""), value))
     causes.sort(key=lambda one: -one[3])
-    return Evidence(time, verdict, tuple(stragglers), tuple(causes))
+    return Evidence(scrape.time, sign, tuple(scrape.states), verdict, tuple(stragglers), tuple(causes))
 
 
 def _memory() -> str | None:

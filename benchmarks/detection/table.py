@@ -49,8 +49,9 @@ def found_in(outcome: Outcome) -> Found:
     causes: Sequence[tuple[str, str, str, float]] = ()
     for evidence in outcome.evidence:
         if evidence.time >= plan.onset:
-            is_named = any(target.is_cause(name, port) for _, name, port, _ in evidence.causes)
-            signs += [evidence.time] if is_named or set(evidence.stragglers) & target.ranks else []
+            places = [one[:2] for one in evidence.states] + [one[1:3] for one in evidence.causes]
+            is_named = any(target.is_cause(*place) for place in places)
+            signs += [evidence.time] if evidence.sign or is_named or set(evidence.stragglers) & target.ranks else []
             causes = evidence.causes or causes
     pages = sorted((one.fired, one.labels["severity"]) for one in right if one.fired is not None)
     place = next((place for place, (_, name, port, _) in enumerate(causes, 1) if target.is_cause(name, port)), None)

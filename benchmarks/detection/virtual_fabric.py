@@ -72,10 +72,12 @@ class Scrape(NamedTuple):
     Attributes:
         time: Virtual seconds since the start.
         pages: Lines of each instance; None where it cannot be scraped.
+        states: Name, port and kind of each active state of a port that is published.
     """
 
     time: float
     pages: Mapping[str, Sequence[str] | None]
+    states: Sequence[StateKey]
 
 
 class _Levels:
@@ -313,8 +315,12 @@ class VirtualFabric:
             for one in others:
                 self._published.by_owner[one.name] = one.states() if conditions.broker else {}
             await collector.poll()
-            pages = {name: one.page(self._own(name)) for name, one in self._exporters.items()}
-            yield Scrape(self.now, pages | ({} if conditions.poller else {"poller": None}))
+            pages: dict[str, Sequence[str] | None] = {
+                name: one.page(self._own(name)) for name, one in self._exporters.items()
+            }
+            if not conditions.poller:
+                pages["poller"] = None
+            yield Scrape(self.now, pages, sorted(self._published.states()))
 
     def _own(self, name: str) -> list[str]:
         broker = int(self._received.connected)

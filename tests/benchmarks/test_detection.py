@@ -4,10 +4,12 @@ from itertools import islice, pairwise
 
 import pytest
 
-from benchmarks.detection.runs import AlertSeen, Evidence, Outcome, Plan, evidence_on, plans, run, scrape_times
+from benchmarks.detection.runs import AlertSeen, Evidence, Outcome, Plan, evidence_in, plans, run, scrape_times
 from benchmarks.detection.shipped_rules import RecordedSeries, alerts_of, notation, parse_answers
 from benchmarks.detection.table import false_alarms, found_in, tables
-from benchmarks.detection.truth import ALERTS, Target
+from benchmarks.detection.truth import ALERTS, SIGNS, Target, is_shown
+from benchmarks.detection.virtual_fabric import Scrape
+from exporter.daemon.sources import metrics
 from exporter.simulator.fabric.fault_table import KINDS
 from tests.alerts.test_alerts import ALERTS as SHIPPED
 
@@ -97,8 +99,11 @@ def test_evidence_is_read_from_the_page_of_the_collector():
         'fabric_nccl_cause_confidence{train_job="demo",cause="compute"} 0.3',
         'fabric_nccl_cause_confidence{train_job="demo",cause="link_down",name="gpu-001",port="mlx5_3:1"} 0.5',
     ]
-    assert evidence_on(60.0, lines) == Evidence(
+    states = [("gpu-001", "mlx5_3:1", "link_down")]
+    assert evidence_in(Plan(1, "late-rank", "5", 30.0, 90.0), Scrape(60.0, {"collector": lines}, states)) == Evidence(
         60.0,
+        False,
+        (("gpu-001", "mlx5_3:1", "link_down"),),
         "straggler",
         ("gpu-001/5005",),
         (("link_down", "gpu-001", "mlx5_3:1", 0.5), ("compute", "", "", 0.3)),
@@ -120,7 +125,7 @@ def test_evidence_is_read_from_the_page_of_the_collector():
         ("slow-pcie", "gpu-001/0", {"host": "gpu-001", "pci": "0000:18:00.0", "devices": "eth2,mlx5_0"}, True),
         ("degraded-link", "leaf-02/spine-02", {"switch": "spine-02", "port": "Ethernet1/2"}, True),
         ("degraded-link", "leaf-02/spine-02", {"switch": "spine-02", "port": "Ethernet1/1"}, False),
-        ("one-spine", "spine-02", {"switch": "spine-02"}, True),
+        ("one-spine", "spine-02", {"switch": "leaf-03"}, True),
         ("spine-gone", "spine-02", {"switch": "leaf-01", "port": "Ethernet1/10"}, True),
         ("short-pauses", "gpu-003", {"host": "gpu-003", "device": "eth4", "rail": "2"}, True),
         ("late-rank", "5", {"rank": "gpu-001/5005"}, True),
@@ -132,6 +137,35 @@ def test_evidence_is_read_from_the_page_of_the_collector():
 )
 def test_labels_name_the_target(fault, target, labels, right):
     assert Target(fault, target).is_named_by(labels) is right
+
+
+def test_ports_of_onyx_have_short_names():
+    target = Target("degraded-link", "leaf-02/spine-02")
+    assert target.is_named_by({"switch": "leaf-02", "port": "Eth1/10"})
+    assert target.is_cause("leaf-02", "Eth1/10")
+    assert not target.is_cause("leaf-02", "Eth1/9")
+
+
+@pytest.mark.parametrize(
+    ("fault", "target", "pages", "shown"),
+    [
+        ("tcp", "", {"gpu-001": ['fabric_job_rdma_ratio{train_job="demo",host="gpu-001"} 0.01']}, True),
+        ("tcp", "", {"gpu-001": ['fabric_job_rdma_ratio{train_job="demo",host="gpu-001"} 1.2']}, False),
+        ("switch-silent", "leaf-02", {"poller": ['fabric_switch_up{switch="leaf-02",target="leaf-02"} 0']}, True),
+        ("switch-silent", "leaf-02", {"poller": ['fabric_switch_up{switch="leaf-01",target="leaf-01"} 0']}, False),
+        ("hanging-process", "5", {"collector": ['fabric_nccl_verdict{train_job="demo",verdict="hang"} 1']}, True),
+        ("hanging-process", "5", {"collector": ['fabric_nccl_verdict{train_job="demo",verdict="fine"} 1']}, False),
+        ("poller-gone", "", {"poller": None, "gpu-001": []}, True),
+        ("late-rank", "5", {"collector": []}, False),
+    ],
+)
+def test_metrics_show_a_fault(fault, target, pages, shown):
+    assert is_shown(fault, target, pages) is shown
+
+
+def test_signs_are_metrics_that_exist():
+    assert {one.metric for one in SIGNS.values()} - {"up"} <= {metric.name for metric in metrics()}
+    assert SIGNS.keys() < KINDS.keys()
 
 
 def test_a_cause_is_at_either_end_of_a_link():
@@ -154,9 +188,14 @@ OUTCOME = Outcome(
         alert("FabricSwitchDown", 100.0, 220.0, switch="leaf-02"),
     ],
     [
-        Evidence(60.0, "fine", (), ()),
+        Evidence(60.0, False, (), "fine", (), ()),
         Evidence(
-            360.0, "network_bound", (), (("slow", "leaf-01", "Ethernet1/1", 0.5), ("slow", "gpu-001", "eth5", 0.4))
+            360.0,
+            False,
+            (),
+            "network_bound",
+            (),
+            (("slow", "leaf-01", "Ethernet1/1", 0.5), ("slow", "gpu-001", "eth5", 0.4)),
         ),
     ],
 )
