@@ -157,11 +157,12 @@ class Judge:
             info = table.schema.metrics.get("info")
             if info is None or info.name != LINK:
                 continue
-            for key, peer in zip(table.rows.keys, table.values("info") or (), strict=True):
-                if isinstance(peer, tuple) and len(key) == 2:
-                    links.append((PortLocation(*key), PortLocation(peer[0], peer[1])))
-                    if table.schema.labels[0] == "switch":
-                        switches.add(key[0])
+            for (host, device, switch, port, peer, peer_port), about in zip(
+                table.rows.keys, table.values("info") or (), strict=True
+            ):
+                here = PortLocation(host, device) if host else PortLocation(switch, port)
+                links.append((here, PortLocation(peer, _peer_port(peer_port, about))))
+                switches |= {switch} - {""}
         return Fabric(links, reporting_hosts=frozenset(present), switches=frozenset(switches))
 
     def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:
@@ -193,6 +194,12 @@ class Judge:
                 "job %s: %d jobs report under this name: no verdict; name them differently", name, counts[name]
             )
         self._several = several
+
+
+def _peer_port(port: str, about: object) -> str:
+    """Return the name of the port at the other end: its Port Description where the Port ID is a MAC address."""
+    _, mac, description = about if isinstance(about, tuple) else ("", "", "")
+    return description if description and mac and mac == port else port
 
 
 def _causes(name: str, state: jobs.TrainingState, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
