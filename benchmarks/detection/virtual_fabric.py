@@ -62,9 +62,6 @@ DEADLINE, SILENT_DEADLINE = 30.0, 0.3
 COMPUTE, LAYERS, LAYER_BYTES = 1.64, 2, 57_600 << 20
 """A job with the load of the cluster's own job, and a part of its collectives: they are most of the work."""
 
-PUBLISHED = ("collector", "poller")
-"""Instances beside the hosts."""
-
 
 class Scrape(NamedTuple):
     """What Prometheus reads at one time.
