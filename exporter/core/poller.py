@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from time import monotonic, time
 from typing import Any, TypeAlias
 from zlib import crc32
 
 from exporter.core import found_failures
+from exporter.core.clock import REAL_TIME, Clock
 from exporter.core.source import (
     Failure,
     Source,
@@ -87,6 +87,7 @@ class Poller:
         deadline: float | None = None,
         on_late: Callable[[float], None] | None = None,
         steps_in_thread: bool = False,
+        clock: Clock = REAL_TIME,
     ) -> None:
         """Create a poller; `run` starts it.
 
@@ -98,6 +99,7 @@ class Poller:
             deadline: Seconds that one read may take; the interval by default.
             on_late: Called at each tick with the seconds by which the event loop was late.
             steps_in_thread: Whether the steps run in a thread, because they may take seconds.
+            clock: The clocks; `run` waits in real time.
         """
         self.source = source
         self.status = Status()
@@ -110,6 +112,7 @@ class Poller:
         self._deadline = source.interval if deadline is None else deadline
         self._on_late = on_late
         self._steps_in_thread = steps_in_thread
+        self._clock = clock
         self._fresh_until = 0.0
         self._last_read = float("-inf")
         self._suspended = suspended_seconds()  # at the last successful read
@@ -122,14 +125,14 @@ class Poller:
         # Targets that start together are spread over the interval, each by the same share at every start: polling a
         # thousand switches in one burst would delay all of them, and lose datagrams of SNMP.
         spread = crc32(self.source.target.encode()) / 2**32 * interval * START_SPREAD if self.source.target else 0.0
-        begin = monotonic() - spread
+        begin = self._clock.monotonic() - spread
         tick = 1
         await self.poll()
         while True:
             due = begin + tick * interval
             await self._wait(due)
             await self.poll()
-            now = monotonic()
+            now = self._clock.monotonic()
             # A read that takes longer than the interval skips the ticks that it missed and counts them: catching up
             # would read twice within one interval, and leave no pause to a device that is already slow. A poll that a
             # change caused ends before the tick, which then is still to come.
@@ -141,22 +144,22 @@ class Poller:
     async def _wait(self, due: float) -> None:
         """Wait for the tick, or until the source reports a change."""
         changed = self.source.changed
-        wait = max(0.0, due - monotonic())
+        wait = max(0.0, due - self._clock.monotonic())
         if changed is None:
             await asyncio.sleep(wait)
         else:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await changed.wait()
-                    await asyncio.sleep(max(0.0, self._last_read + MIN_GAP_SECONDS - monotonic()))
+                    await asyncio.sleep(max(0.0, self._last_read + MIN_GAP_SECONDS - self._clock.monotonic()))
             changed.clear()
-        late = monotonic() - due
+        late = self._clock.monotonic() - due
         if wait and late >= 0 and self._on_late is not None:
             self._on_late(late)
 
     async def poll(self) -> None:
         """Read the source once and keep the resulting tables."""
-        begun = self._last_read = monotonic()
+        begun = self._last_read = self._clock.monotonic()
         self.status.reads += 1
         try:
             async with asyncio.timeout(self._deadline) as limit:
@@ -180,12 +183,12 @@ class Poller:
         else:
             self._succeeded(reading.failures, tables)
         finally:
-            self.status.duration = monotonic() - begun
+            self.status.duration = self._clock.monotonic() - begun
             self.first_read.set()
 
     def fresh_tables(self) -> Sequence[Table]:
         """Return the tables of the last successful read, none once they are stale; callable from any thread."""
-        return self.tables if monotonic() <= self._fresh_until and not self._was_suspended() else ()
+        return self.tables if self._clock.monotonic() <= self._fresh_until and not self._was_suspended() else ()
 
     def _was_suspended(self) -> bool:
         """Return whether the machine was suspended after the last successful read."""
@@ -247,8 +250,8 @@ class Poller:
         # Rates after a suspension are not of the seconds that have passed: that read is only where the next ones begin.
         self.tables = () if self._was_suspended() else own
         self._suspended = suspended_seconds()
-        now = monotonic()
-        self.status.last_success, self.status.succeeded_at = time(), now
+        now = self._clock.monotonic()
+        self.status.last_success, self.status.succeeded_at = self._clock.unix(), now
         # Stale after two intervals: one failed read is no gap in the graphs, but values older than that would show an
         # outage as an idle link. The duration of the read is added, because the next may take as long.
         self._fresh_until = now + 2 * self.source.interval + (now - self._last_read)

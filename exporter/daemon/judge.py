@@ -8,10 +8,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from time import monotonic, time
 from typing import Protocol
 
 from exporter.core import vocabulary
+from exporter.core.clock import REAL_TIME, Clock
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import gauge
 from exporter.meaning.ports.states import PortLocation
@@ -86,6 +86,7 @@ class Judge:
         known: Callable[[], jobs.JobKnowledge],
         retained: Callable[[], RetainedState | None],
         tables: Callable[[], Iterable[Table]],
+        clock: Clock = REAL_TIME,
     ) -> None:
         """Create a judge without state.
 
@@ -93,8 +94,9 @@ class Judge:
             known: Returns what is known of jobs beside their timings.
             retained: Returns the published states; None before the collector subscribed.
             tables: Returns the tables of this process, for the links in them.
+            clock: The clocks: published states have Unix times.
         """
-        self._known, self._retained, self._tables = known, retained, tables
+        self._known, self._retained, self._tables, self._clock = known, retained, tables, clock
         self._given: dict[str, tuple[Verdict, frozenset[str]]] = {}
         self._several: frozenset[str] = frozenset()
         self._restored: dict[str, tuple[past.Past, Mapping[str, float]]] = {}
@@ -141,7 +143,7 @@ class Judge:
 
     def _events(self) -> list[Event]:
         """Return the published states as events, with monotonic times."""
-        retained, clock = self._retained(), monotonic() - time()
+        retained, clock = self._retained(), self._clock.monotonic() - self._clock.unix()
         if retained is None:
             return []
         found = []

@@ -133,7 +133,7 @@ class HostFiles:
                 self._put(folder / file, text, STATE_SIZE)
         path = self.recordings / f"{name}.json"
         new = path.with_name(f".{path.name}.new")
-        new.write_text(json.dumps(recording(self._host, nic, self._indices[name]), indent=1), encoding="utf-8")
+        new.write_text(json.dumps(recording(self._host, nic, self._indices[name])), encoding="utf-8")
         new.replace(path)
         if is_new:  # last, so that readers that find the device by its links find it complete
             for link, target in self._links(nic).items():

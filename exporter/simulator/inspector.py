@@ -4,13 +4,14 @@ Each step computes and then runs its collectives. All ranks of a collective end 
 has the shortest time, as in a real job. The same seed gives the same files.
 """
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
+
+import msgspec
 
 FACTORS = MappingProxyType({"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0})
 """Factor k of nccl-tests by kind: bus bandwidth = size / time * k * (n - 1) / n."""
@@ -93,7 +94,7 @@ def inspector_line(process: InspectorProcess, timing: InspectorTiming, written: 
             "coll_busbw_gbs": round(bandwidth * timing.factor, 6),
         },
     }
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    return msgspec.json.encode(record) + b"\n"
 
 
 @dataclass(slots=True)

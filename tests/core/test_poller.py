@@ -8,6 +8,7 @@ import pytest
 
 from exporter.core import poller as module
 from exporter.core import vocabulary
+from exporter.core.clock import Clock
 from exporter.core.poller import MAX_FAILURE_KINDS, Poller
 from exporter.core.source import Failure, Reading, SourceError
 from exporter.core.table import Column, RowKeeper, Table
@@ -62,21 +63,17 @@ class FakeSource:
         self.closed += 1
 
 
-class Clock:
-    """A monotonic clock that tests set."""
+class SetClock:
+    """Clocks that tests set: `both` is what the poller is given."""
 
     def __init__(self):
         self.now = 1000.0
-
-    def __call__(self):
-        return self.now
+        self.both = Clock(lambda: self.now, lambda: 1.7e9)
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(module, "monotonic", made)
-    return made
+def clock():
+    return SetClock()
 
 
 @pytest.fixture
@@ -108,9 +105,8 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-async def test_a_successful_read_is_recorded_with_its_time(clock, lines, monkeypatch):
-    monkeypatch.setattr(module, "time", lambda: 1.7e9)
-    poller = Poller(FakeSource(GOOD))
+async def test_a_successful_read_is_recorded_with_its_time(clock, lines):
+    poller = Poller(FakeSource(GOOD), clock=clock.both)
     assert not poller.first_read.is_set()
     assert (poller.status.up, poller.status.last_success) == (None, None)
     await poller.poll()
@@ -201,7 +197,7 @@ async def test_a_source_whose_applies_raises_has_failed():
 
 
 async def test_tables_are_stale_two_intervals_after_the_last_successful_read(clock):
-    poller = Poller(FakeSource(GOOD, SourceError("x", "y"), interval=5.0))
+    poller = Poller(FakeSource(GOOD, SourceError("x", "y"), interval=5.0), clock=clock.both)
     await poller.poll()
     clock.now += 10.0
     await poller.poll()
@@ -216,7 +212,7 @@ async def test_tables_that_take_long_to_derive_stay_fresh_as_much_longer(clock):
         clock.now += 8.0
         return state, [table]
 
-    poller = Poller(FakeSource(GOOD, interval=5.0), [slow], steps_in_thread=True)
+    poller = Poller(FakeSource(GOOD, interval=5.0), [slow], steps_in_thread=True, clock=clock.both)
     await poller.poll()
     clock.now += 18.0
     assert poller.fresh_tables() != ()
@@ -365,7 +361,7 @@ async def test_missed_ticks_are_counted_and_skipped(clock, monkeypatch):
             return await super().read()
 
     source = Slow(GOOD, interval=10.0)
-    poller = Poller(source, deadline=LONG)
+    poller = Poller(source, deadline=LONG, clock=clock.both)
     stop = asyncio.Event()
 
     async def wait(at):
@@ -385,7 +381,7 @@ async def test_missed_ticks_are_counted_and_skipped(clock, monkeypatch):
 async def test_targets_that_start_together_are_spread_over_most_of_an_interval(clock, monkeypatch):
     first = {}
     for name in ("leaf-1", "leaf-2", "leaf-3", ""):
-        poller = Poller(FakeSource(GOOD, interval=10.0, target=name), deadline=LONG)
+        poller = Poller(FakeSource(GOOD, interval=10.0, target=name), deadline=LONG, clock=clock.both)
         waited = asyncio.Event()
 
         async def wait(at, name=name, waited=waited):

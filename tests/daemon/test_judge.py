@@ -15,7 +15,7 @@ from exporter.mqtt.job_levels import JobLevels
 from exporter.mqtt.states import Presence, make_state
 from exporter.mqtt.topics import level_topic
 from exporter.sources.nccl.streams import StreamTableBuilder
-from exporter.sources.switch.links import LinkTable, unresolved_link
+from exporter.sources.switch.links import LinkTable, PortLink, unresolved_link
 from exporter.switch_api.neighbour import LldpNeighbour
 from tests.helpers.steady_job import Job, Work
 
@@ -160,6 +160,31 @@ def test_an_event_of_a_port_that_is_not_nearest_to_a_rank_has_low_confidence():
         Judge(jobs.JobKnowledge, lambda: retained, list), timings_of_hosts_with_two(*PORTS), (15, FAST), (15, SLOW)
     )
     assert found["link_degraded", "gpu-1", "mlx5_9:1"] == pytest.approx(0.15)
+
+
+def links(*, mac="a0:88:c2:00:10:08"):
+    """Return the links of two leaves with two hosts each and of a spine, as their poller has them."""
+    tables = []
+    for leaf, hosts in (("leaf-1", ("gpu-0", "gpu-1")), ("leaf-2", ("gpu-2", "gpu-3"))):
+        found = [PortLink(f"Eth1/{one}", host, mac, "host", mac, "ens0") for one, host in enumerate(hosts)]
+        found.append(PortLink("Eth1/9", "spine-1", f"Eth{leaf[-1]}", "switch", "", ""))
+        tables.append(LinkTable().make(found, 0.0, switch=leaf))
+    spine = [PortLink(f"Eth{one}", f"leaf-{one}", "Eth1/9", "switch", "", "") for one in (1, 2)]
+    return [*tables, LinkTable().make(spine, 0.0, switch="spine-1")]
+
+
+def test_an_uplink_that_the_poller_knows_is_a_cause():
+    retained = GivenStates(("leaf-2", "Eth1/9", "link_degraded"))
+    judge = Judge(jobs.JobKnowledge, lambda: retained, links)
+    found = confidences(judge, table, (15, FAST), (15, SLOW))
+    assert max(found, key=found.get) == ("link_degraded", "leaf-2", "Eth1/9")
+
+
+def test_a_port_of_a_leaf_is_one_link_with_that_of_the_host_by_its_description():
+    retained = GivenStates(("leaf-1", "Eth1/1", "link_degraded"))
+    made = timings_of_hosts_with_two(*["mlx5_0:1=ens0=0000:0a:00.0"] * 4)
+    found = confidences(Judge(jobs.JobKnowledge, lambda: retained, links), made, (15, FAST), (15, SLOW))
+    assert found["link_degraded", "leaf-1", "Eth1/1"] == pytest.approx(0.95, abs=0.06)
 
 
 def test_states_from_a_job_log_apply_to_that_job_only():

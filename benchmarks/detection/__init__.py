@@ -1,0 +1,1 @@
+"""How fast and how surely faults are detected: makes the table of docs/detection.md."""
