@@ -134,7 +134,7 @@ class Target:
             self.ranks = frozenset({target})
         elif place is Place.HOST:
             first = CLUSTER.hosts.index(target) * CLUSTER.shape.rails
-            self.ranks = frozenset(map(_rank, range(first, first + CLUSTER.shape.rails)))
+            self.ranks = frozenset(map(str, range(first, first + CLUSTER.shape.rails)))
         elif target:
             self.devices = frozenset({target})
             self.ends = frozenset(end for cable in CLUSTER.cables_of(target) for end in cable)
