@@ -37,8 +37,6 @@ class Pool:
         added: The same, of which some are.
         known: First and last step that is known, by communicator and kind.
         waited: Microseconds that the median rank waited in the communicator with the highest value, by the same.
-        lateness: Microseconds that ranks were late, whatever made them; older ones count less.
-        halved: Step at which they were last halved.
     """
 
     communicators: list[str] = field(default_factory=list)
@@ -49,8 +47,6 @@ class Pool:
     added: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
     known: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     waited: dict[int, float] = field(default_factory=dict)
-    lateness: dict[str, float] = field(default_factory=dict)
-    halved: int = 0
 
 
 @dataclass(slots=True)
@@ -148,10 +144,6 @@ def _add(
         return
     first, last = pool.known.get((name, kind), (number, number))
     pool.known[name, kind] = min(number, first), max(number, last)
-    if number >= pool.halved + MAX_LAPS:
-        pool.halved, pool.lateness = number, {rank: one / 2 for rank, one in pool.lateness.items()}
-    for rank, lateness in lap.costs.items():
-        pool.lateness[rank] = pool.lateness.get(rank, 0.0) + lateness
     time, costs = pool.added.get(number, (0.0, {}))
     for rank, lateness in lap.costs.items():
         cost = lateness - elsewhere.get(rank, 0.0)
@@ -190,7 +182,10 @@ def _is_schedule(job: Job, name: PoolName, pool: Pool, others: Mapping[PoolName,
 
 def _same_place(job: Job, pool: Pool) -> bool:
     """Return whether the same member of most communicators is late by as much: a slow host is late in its own ones."""
-    totals = pool.lateness
+    totals: dict[str, float] = {}
+    for _, costs in pool.laps.values():
+        for rank, cost in costs.items():
+            totals[rank] = totals.get(rank, 0.0) + cost
     least = SAME_PLACE_LATENESS * max(totals.values(), default=0.0)
     places = []
     for one in pool.communicators:

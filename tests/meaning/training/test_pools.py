@@ -2,7 +2,7 @@
 
 from exporter.meaning.training import pools
 from exporter.meaning.training.laps import Lap, Laps
-from exporter.meaning.training.records import Communicator, Exchange, Job
+from exporter.meaning.training.records import Communicator, Job
 from exporter.meaning.training.steps import Steps
 
 NOW = 100.0
@@ -54,17 +54,3 @@ def test_a_communicator_that_is_silent_has_no_part_in_the_job():
     one.communicators["a"].last_seen = NOW - 60
     (pool,) = pools.update(one, laps(a=[4, 5], b=[4]), pools.Pools(), 1.0, NOW).values()
     assert pool.communicators == ["b"]
-
-
-def test_groups_between_stages_show_the_schedule_also_where_waiting_explains_most():
-    """The first stage is late in all pairs, as the other stages kept it waiting; of one pair that is not known."""
-    one = job("a", "b", "c")
-    one.communicators["d"] = Communicator(
-        2, 1, 2, NOW, "d", members={"a0": NOW, "b0": NOW}, highest={"AllReduce": 100, "AllGather": 100}
-    )
-    for name in ("a", "b", "c"):
-        one.communicators[name].nodes = 2
-        for number in range(2):
-            one.exchanges[f"{name}{number}"] = Exchange(20e6 * (1.0 if number == 0 and name != "c" else 0.0), NOW)
-    found = pools.update(one, laps(a=range(4, 9), b=range(4, 9), c=range(4, 9), d=range(4, 9)), pools.Pools(), 1.0, NOW)
-    assert [pool.communicators for pool in found.values()] == [["d"]]
