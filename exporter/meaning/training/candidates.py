@@ -10,7 +10,6 @@ from math import comb
 from statistics import median
 from typing import NamedTuple
 
-from exporter.meaning.training.laps import WARM_UP
 from exporter.meaning.training.losses import Window, recent_steps
 
 WINDOWS = ((12.0, 4), (30.0, 10), (60.0, 24))
@@ -188,8 +187,7 @@ def _took_over(
 ) -> bool:
     """Return whether suspects are late since another one, which was late by about as much, is late no more.
 
-    Then work may have moved to them, and may move on: that shows in as many steps as work that moves has moved in. In
-    the first steps of a job nothing is known of before.
+    Then work may have moved to them, and may move on: that shows in as many steps as work that moves has moved in.
 
     Args:
         laps: All steps that are stored.
@@ -205,8 +203,6 @@ def _took_over(
     run = [laps[one][1] for one in numbers[first:]]
     if len(run) >= MIN_LONG_LAPS:
         return False
-    if not first and numbers[0] <= WARM_UP:
-        return True
     for one in numbers[max(first - BEFORE, 0) : first]:
         before = laps[one][1]
         others = _apart([before], members)

@@ -170,7 +170,7 @@ def test_groups_with_one_local_rank_do_not_prevent_a_verdict():
     """A host without a collector sees its whole tensor group, and one rank of each data group."""
     steps = [
         (time, records + [one for rank in range(8) for one in operation(tick, {rank: 900}, comm=f"0x2{rank}")])
-        for tick, (time, records) in enumerate(ticks(20, lambda _: {rank: of_three(rank) for rank in range(8)}))
+        for tick, (time, records) in enumerate(ticks(9, lambda _: {rank: of_three(rank) for rank in range(8)}))
     ]
     _, found = run(*steps)
     assert verdict(found) == "straggler"
