@@ -18,7 +18,10 @@ ONE_CALL = "made for one reading, and dropped with it"
 PRESENT = "what is not in the last reading is removed"
 
 UNLIMITED = {
-    "sums by kind and power of two, removed with the last part of the sum": "meaning.training.records.Communicator.bus",
+    "sums by kind and power of two, removed with the last part of the sum": """
+        meaning.training.records.Communicator.bus meaning.training.records.Tick.bus
+    """,
+    "three size classes of each kind of collective": "meaning.training.durations.Durations.classes",
     DECLARED: """
         core.definition.SharedObjects._objects core.poller.Poller._exported_metrics core.supervision.Supervisor.restarts
         daemon.running.RunningSources._running linux.mad.umad.UmadPort._agents mqtt.subscriber.Subscriber.refused
