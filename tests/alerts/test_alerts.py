@@ -108,23 +108,6 @@ def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
-SLOW = {
-    "cabling",
-    "collectives",
-    "flaps",
-    "infiniband",
-    "jobs",
-    "links",
-    "losses",
-    "pauses",
-    "port_errors",
-    "switches",
-    "traffic",
-    "transport",
-    "uplinks",
-}
-"""Proofs that promtool evaluates for more than some seconds: over hours of series."""
-
 every_expression = pytest.mark.parametrize(
     "rule", every_kind_of_rule(), ids=lambda rule: rule.get("record") or "-".join(filter(None, identity(rule)))
 )
@@ -135,11 +118,9 @@ def test_promtool_accepts_the_rules(program):
     promtool.run(program("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES)
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, marks=[pytest.mark.slow] * (path.stem in SLOW), id=path.stem) for path in TESTS]
-)
-def test_promtool_proves_the_rules(program, path):
-    promtool.run(program("promtool"), "test", "rules", path)
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_promtool_proves_the_rules(program, tmp_path, path):
+    promtool.prove(program("promtool"), path, tmp_path)
 
 
 def test_each_symptom_has_rules_that_can_be_told_apart():
