@@ -161,7 +161,7 @@ async def test_the_series_of_a_full_cluster_keep_to_the_budget(tmp_path, full):
     assert unexplained == set(), "the node that is counted does not have all there is"
     assert [pattern for pattern in ABSENT if not any(fnmatchcase(one, pattern) for one in absent)] == []
 
-    others = ("fabric_switch_", "fabric_nccl_")
+    others = ("fabric_switch_", "fabric_link_info{switch=", "fabric_nccl_")
     node = [one for one in found if not one.startswith(others) and 'source="switch"' not in one]
     assert sum(one.startswith("fabric_rdma_info") for one in node) == 8
     assert len(node) <= NODE

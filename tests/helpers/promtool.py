@@ -54,7 +54,7 @@ def _names_of_case(case: Mapping[str, Any]) -> set[str]:
 
 
 def _name(rule: Mapping[str, Any]) -> str:
-    return rule.get("alert") or rule["record"]
+    return str(rule.get("alert") or rule["record"])
 
 
 def _names_in(expr: str) -> set[str]:

@@ -31,8 +31,9 @@ SAMPLE_SECONDS = 9.0
 LEVEL_SECONDS = 600.0
 """Seconds of a level."""
 
-MIN_LEVEL_SECONDS, MIN_SAMPLES = 540.0, 30
-"""Seconds between the first and the last sample of a level, and number of its samples, at least."""
+MIN_LEVEL_SECONDS, MIN_SAMPLES = 540.0, 15
+"""Seconds between the first and the last sample of a level, and number of its samples, at least: also where timings are
+read each half a minute."""
 
 MAX_LEVELS = 32
 """Levels of one job; the one that was not used for longest is dropped."""

@@ -62,7 +62,7 @@ async def test_a_host_exports_its_own_counters_and_ranks(tmp_path):
         text = await until(
             rf"^fabric_rdma_transmit_bytes_total\{{{rail}\}} {counters['transmit_rdma'] * 4112}$",
             rf"^fabric_rdma_cnp_ignored_total\{{{rail}\}} {counters['cnp_ignored']}$",
-            r'^fabric_nccl_\w+\{.*job="demo"',
+            r'^fabric_nccl_\w+\{.*job="demo".*rank="\d+"',
         )
         ranks = set(re.findall(r'rank="(\d+)"', text))
         assert ranks <= {str(rank) for rank in range(16, 24)}
