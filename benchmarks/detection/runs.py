@@ -134,10 +134,14 @@ def _plan(number: int, fault: str, chance: Random, topology: Topology, ranks: in
 
 
 def scrape_times(plan: Plan) -> Iterator[float]:
-    """Yield the times of scrapes: each INTERVAL around the onset and for faults that page soon, else each minute."""
+    """Yield the times of scrapes: each minute where nothing is expected to change, else each INTERVAL.
+
+    A job has no level of before where it is read each minute.
+    """
+    often = plan.fault in _CRITICAL | _COMPARED
     for place in range(1, int(plan.seconds / INTERVAL) + 1):
         time = place * INTERVAL
-        if place % SPARSE == 0 or plan.fault in _CRITICAL or 0 < time - plan.onset < DENSE_SECONDS:
+        if place % SPARSE == 0 or often or 0 < time - plan.onset < DENSE_SECONDS:
             yield time
 
 

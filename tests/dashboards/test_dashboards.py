@@ -298,18 +298,19 @@ LIMITS = {
     "fabric-host-ECN-marked packets received": ("FabricCongestion",),
     "fabric-host-Share retransmitted": ("FabricRetransmissions",),
     "fabric-host-Imbalance of ports": ("FabricRailImbalance", "FabricRailImbalance"),
-    "fabric-switches-Fullest uplink": ("FabricUplinkOverloaded",),
-    "fabric-switches-Busiest uplink of a switch": ("FabricUplinkOverloaded",),
-    "fabric-switches-Fullest uplinks": ("FabricUplinkOverloaded",),
+    "fabric-switches-Fullest uplink": ("leaf:fabric_uplink_overload:ratio",),
+    "fabric-switches-Busiest uplink of a switch": ("leaf:fabric_uplink_overload:ratio",),
+    "fabric-switches-Fullest uplinks": ("leaf:fabric_uplink_overload:ratio",),
     "fabric-switches-Most uneven uplinks": ("FabricUplinkImbalance",),
     "fabric-switches-Imbalance of uplinks": ("FabricUplinkImbalance",),
-    "fabric-infiniband-Busiest uplink of a switch": ("FabricUplinkOverloaded",),
+    "fabric-infiniband-Busiest uplink of a switch": ("leaf:fabric_uplink_overload:ratio",),
     "fabric-infiniband-Imbalance of uplinks": ("FabricUplinkImbalance",),
     "fabric-switches-ECN-marked packets transmitted": ("FabricCongestion",),
     "fabric-training-Batches lost": ("FabricTimingsLost",),
     "fabric-training-Batches not sent": ("FabricTimingsLost",),
 }
-"""Panels whose limits are those of alerts: of the alert for the bad value, and of the one for the warning."""
+"""Panels whose limits are those of alerts, or of series recorded for one: of that for the bad value, and of that for the
+warning."""
 
 
 @pytest.mark.parametrize(("key", "alerts"), LIMITS.items(), ids=LIMITS)
@@ -319,7 +320,9 @@ def test_limits_are_those_of_the_alerts(key, alerts):
     drawn = [step["value"] for step in reversed(steps) if step["value"] is not None]
     assert alerts
     for alert, limit in zip(alerts, drawn, strict=False):
-        exprs = [rule["expr"] for group in groups for rule in group["rules"] if rule.get("alert") == alert]
+        exprs = [
+            one["expr"] for group in groups for one in group["rules"] if alert in {one.get("alert"), one.get("record")}
+        ]
         assert limit in [float(one) for expr in exprs for one in re.findall(r"> ([\d.]+)", expr)]
 
 
