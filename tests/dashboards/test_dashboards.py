@@ -309,8 +309,8 @@ LIMITS = {
     "fabric-training-Batches lost": ("FabricTimingsLost",),
     "fabric-training-Batches not sent": ("FabricTimingsLost",),
 }
-"""Panels whose limits are those of alerts, or of series recorded for one: of that for the bad value, and of that for the
-warning."""
+"""Panels whose limits are those of alerts, or of series recorded for them: of the one for the bad value, and of the one
+for the warning."""
 
 
 @pytest.mark.parametrize(("key", "alerts"), LIMITS.items(), ids=LIMITS)
