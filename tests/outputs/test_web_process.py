@@ -141,10 +141,11 @@ def test_held_connections_leave_scrapes_and_descriptors(exporter, held):
                 page = exporter.until(exporter.accepts) if held == UNREAD else exporter.scrape()
                 assert PORTS in page
                 most = max(most, exporter.descriptors())
+        # Those that are being answered are closed when their buffers are full.
+        exporter.until(lambda: closed_in(exporter.accepts() or page) - closed >= count - LIMIT // 8)
     finally:
         for client in clients:
             client.close()
     assert most <= before + LIMIT // 8 + SPARE
-    assert closed_in(page) - closed >= count - LIMIT // 8
     assert "Too many open files" not in exporter.log.read_text()
     exporter.until(lambda: exporter.descriptors() <= before + SPARE)
