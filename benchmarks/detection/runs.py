@@ -8,7 +8,7 @@ from random import Random
 
 import msgspec
 
-from exporter.simulator.fabric.fault_table import KINDS, Place
+from exporter.simulator.fabric.fault_table import KINDS
 from exporter.simulator.fabric.faults import targets
 from exporter.simulator.fabric.topology import Shape, Topology
 
@@ -116,19 +116,18 @@ class Outcome(msgspec.Struct, frozen=True):
 def plans(seed: int) -> Iterator[Plan]:
     """Yield runs without end: all faults and one run without, again and again, each at another place and time."""
     topology, number = Topology(Shape()), 0
-    ranks = len(topology.hosts) * topology.shape.rails
     while True:
         for fault in (*KINDS, HEALTHY):
             number += 1
-            yield _plan(number, fault, Random(f"{seed} {number}"), topology, ranks)
+            yield _plan(number, fault, Random(f"{seed} {number}"), topology)
 
 
-def _plan(number: int, fault: str, chance: Random, topology: Topology, ranks: int) -> Plan:
+def _plan(number: int, fault: str, chance: Random, topology: Topology) -> Plan:
     if fault == HEALTHY:
         return Plan(number, fault, "", HEALTHY_SECONDS, HEALTHY_SECONDS)
     kind = KINDS[fault]
-    places = [] if kind.place is Place.EVERYWHERE else targets(kind.place, topology, ranks)
-    target = chance.choice(list(places)) if places else ""
+    places = targets(kind.place, topology)
+    target = chance.choice(places) if places else ""
     onset = chance.uniform(*(LONG_LEAD if fault in _COMPARED else LEAD))
     return Plan(number, fault, target, onset, onset + (CRITICAL_SECONDS if fault in _CRITICAL else FAULT_SECONDS))
 

@@ -132,20 +132,14 @@ def alerts_of(series: RecordedSeries, promtool: str = "promtool") -> list[Alert]
 
 
 def _case(series: RecordedSeries, questions: Iterable[str], end: int, step: int) -> str:
-    lines = [
-        f"rule_files: [{json.dumps(str(RULES))}]",
-        f"evaluation_interval: {step}s",
-        "tests:",
-        f"- interval: {step}s",
-        "  input_series:",
-    ]
-    for name, values in series.input_series():
-        lines += [f"  - series: {json.dumps(name)}", f"    values: {json.dumps(values)}"]
-    lines.append("  promql_expr_test:")
-    for question in questions:
-        lines += [f"  - expr: {json.dumps(question)}", f"    eval_time: {end}s"]
-        lines.append("    exp_samples: [{labels: asked, value: -1}]")  # wrong, so that the right answer is printed
-    return "\n".join(lines) + "\n"
+    wrong = [{"labels": "asked", "value": -1}]  # so that promtool prints the right answer
+    case = {
+        "interval": f"{step}s",
+        "input_series": [{"series": name, "values": values} for name, values in series.input_series()],
+        "promql_expr_test": [{"expr": one, "eval_time": f"{end}s", "exp_samples": wrong} for one in questions],
+    }
+    # JSON is YAML.
+    return json.dumps({"rule_files": [str(RULES)], "evaluation_interval": f"{step}s", "tests": [case]})
 
 
 Labels = tuple[tuple[str, str], ...]

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.simulator.fabric.fault_table import KINDS, Place
+from exporter.simulator.fabric.faults import Fault, ranks_of
 from exporter.simulator.fabric.topology import End, Shape, Topology
 
 ALERTS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -130,11 +131,8 @@ class Target:
             self.ends = frozenset(
                 CLUSTER.access(CLUSTER.adapter(device, int(other))) if is_rail else CLUSTER.uplink(device, other)
             )
-        elif place is Place.RANK:
-            self.ranks = frozenset({target})
-        elif place is Place.HOST:
-            first = CLUSTER.hosts.index(target) * CLUSTER.shape.rails
-            self.ranks = frozenset(map(str, range(first, first + CLUSTER.shape.rails)))
+        elif place in {Place.RANK, Place.HOST}:
+            self.ranks = frozenset(map(str, ranks_of(Fault(fault, target), CLUSTER)))
         elif target:
             self.devices = frozenset({target})
             self.ends = frozenset(end for cable in CLUSTER.cables_of(target) for end in cable)

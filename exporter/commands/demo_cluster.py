@@ -142,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
     topology = Topology(Shape())
     for text in arguments.faults:
         try:
-            parse_fault(text, topology, len(topology.hosts) * topology.shape.rails)
+            parse_fault(text, topology)
         except ValueError as error:
             raise UserError(f"--fault: {error}") from None
     options = Options(

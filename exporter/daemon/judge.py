@@ -161,7 +161,7 @@ class Judge:
             info = table.schema.metrics.get("info")
             if info is None or info.name != LINK:
                 continue
-            for key, values in zip(table.rows.keys, table.values("info") or (), strict=False):
+            for key, values in zip(table.rows.keys, table.values("info") or (), strict=True):
                 link = dict(zip(table.schema.labels, key, strict=True))
                 link |= dict(zip(info.extra, values, strict=True)) if isinstance(values, tuple) else {}
                 links.append(_ends(link))
@@ -218,9 +218,8 @@ def _ends(link: Mapping[str, str]) -> tuple[PortLocation, PortLocation]:
     """
     is_mac = link["peer_port"] == link.get("peer_mac")
     far = (link.get("peer_port_description") if is_mac else "") or link["peer_port"]
-    return PortLocation(link["host"] or link.get("switch", ""), link["device"] or link["port"]), PortLocation(
-        link["peer"], far
-    )
+    near = PortLocation(link["host"] or link.get("switch", ""), link["device"] or link["port"])
+    return near, PortLocation(link["peer"], far)
 
 
 def _locations(job: Job) -> tuple[dict[str, Rank], dict[PortLocation, PortLocation]]:

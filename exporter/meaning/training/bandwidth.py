@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from exporter.core.collectives import bus_factor
 from exporter.meaning.training.alignment import SILENT_SECONDS, nodes_of
-from exporter.meaning.training.records import Communicator, Job
+from exporter.meaning.training.records import Communicator, Job, Traffic
 
 MIN_BYTES = 1 << 20
 """Size of an operation below which its bandwidth is dominated by latency."""
@@ -108,6 +108,22 @@ def by_kind(jobs: Mapping[str, Job]) -> dict[tuple[str, str], float]:
                     amount, microseconds = sums.get((name, kind), (0.0, 0.0))
                     sums[name, kind] = (amount + speed * took, microseconds + took)
     return {key: amount / microseconds for key, (amount, microseconds) in sums.items()}
+
+
+def moved_per_second(communicator: Communicator) -> dict[tuple[str, int], tuple[float, float]]:
+    """Return bytes, and microseconds without waiting, per second over all ticks, by kind and size.
+
+    What the first tick counts began before it, and does not count.
+    """
+    ticks = communicator.ticks
+    span = ticks[-1].time - ticks[0].time if ticks else 0.0
+    if not span:
+        return {}
+    found = {}
+    for key, moved in communicator.bus.items():
+        before = ticks[0].bus.get(key, Traffic())
+        found[key] = (moved.size - before.size) / span, (moved.microseconds - before.microseconds) / span
+    return found
 
 
 def _recent_speeds(communicator: Communicator, now: float) -> dict[tuple[str, int], float]:

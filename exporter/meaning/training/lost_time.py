@@ -8,11 +8,10 @@ overlap with them. Ranks are counted where they are evaluated, so that the sums 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from types import MappingProxyType
 
 from exporter.core.vocabulary import Ending, counter
-from exporter.meaning.training.bandwidth import MIN_BYTES
+from exporter.meaning.training.bandwidth import MIN_BYTES, moved_per_second
 from exporter.meaning.training.records import Communicator, Job
 from exporter.meaning.training.steps import is_live
 from exporter.meaning.training.verdicts import Judgement, Verdict
@@ -80,12 +79,5 @@ def _network_loss(job: Job, judgement: Judgement) -> float:
 
 def _busy(communicator: Communicator) -> float:
     """Return the seconds per second that the collectives of a communicator take, without waiting."""
-    ticks = communicator.ticks
-    span = ticks[-1].time - ticks[0].time if ticks else 0.0
-    moved = (
-        one.microseconds
-        for tick in islice(ticks, 1, None)  # what the first one counts began before it
-        for (_, size), one in tick.bus.items()
-        if size >= MIN_BYTES
-    )
-    return min(sum(moved) / 1e6 / span, 1.0) if span else 0.0
+    moved = moved_per_second(communicator)
+    return min(sum(microseconds for (_, size), (_, microseconds) in moved.items() if size >= MIN_BYTES) / 1e6, 1.0)

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.core.vocabulary import Ending, gauge
-from exporter.meaning.training.bandwidth import Shape, speeds_between_nodes
+from exporter.meaning.training.bandwidth import Shape, moved_per_second, speeds_between_nodes
 from exporter.meaning.training.records import Communicator, Job
 from exporter.meaning.training.steps import Group, Steps, group_of
 
@@ -212,10 +212,7 @@ def work_of(job: Job, steps: Steps, seconds: float) -> Work | None:
 
 
 def _bytes_per_second(communicator: Communicator, kind: str) -> float:
-    ticks = communicator.ticks
-    span = ticks[-1].time - ticks[0].time
-    moved = sum(one.size for tick in islice(ticks, 1, None) for (of, _), one in tick.bus.items() if of == kind)
-    return moved / span if span else 0.0
+    return sum(size for (of, _), (size, _) in moved_per_second(communicator).items() if of == kind)
 
 
 # --- names of levels

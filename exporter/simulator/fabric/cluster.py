@@ -163,11 +163,11 @@ class FabricCluster:
     def _create(self, targets: list[dict[str, object]]) -> None:
         """Write all files; runs in a thread."""
         rails = self.model.topology.shape.rails
-        for place, (name, paths) in enumerate(self.hosts.items()):
+        for name, paths in self.hosts.items():
             self._files[name].create()
             paths.procfs.mkdir()
             folder = self._folder / name / "nccl"
-            ranks = range(place * rails, (place + 1) * rails)
+            ranks = self.model.topology.ranks_of(name)
             self._collectives.append(CollectiveFiles(folder, self.model.job, name, ranks))
             self._processes.append(ProcessFiles(paths.procfs, self.model.job, self._hosts[name], ranks))
             logs = self._folder / name / "nccl-logs"

@@ -75,13 +75,12 @@ class Fault:
         return min(self.end, self.start + self.kind.length)
 
 
-def parse_fault(text: str, topology: Topology, ranks: int) -> Fault:
+def parse_fault(text: str, topology: Topology) -> Fault:
     """Parse a fault.
 
     Args:
         text: As `GRAMMAR` has it; times are durations such as 30s.
         topology: The cluster that it is to be in.
-        ranks: Number of ranks of the job.
 
     Raises:
         ValueError: The name, target or time is invalid; the text has the valid ones.
@@ -91,7 +90,7 @@ def parse_fault(text: str, topology: Topology, ranks: int) -> Fault:
     if name not in KINDS:
         raise ValueError(f"{text!r}: {name!r} is not a fault; expected {GRAMMAR} with one of {', '.join(KINDS)}")
     kind = KINDS[name]
-    valid = targets(kind.place, topology, ranks)
+    valid = targets(kind.place, topology)
     if not colon:
         target = kind.default
     if target not in (valid or [kind.default]):
@@ -114,7 +113,7 @@ def _seconds(time: str, text: str) -> float:
         raise ValueError(f"{text!r}: time {time!r}: {error}") from None
 
 
-def targets(place: Place, topology: Topology, ranks: int) -> tuple[str, ...]:
+def targets(place: Place, topology: Topology) -> tuple[str, ...]:
     """Return the valid targets of a kind of place; none for a fault without target."""
     rails = tuple(f"{host}/{rail}" for host in topology.hosts for rail in range(topology.shape.rails))
     uplinks = tuple(f"{leaf}/{spine}" for leaf in topology.leaves for spine in topology.spines)
@@ -122,7 +121,7 @@ def targets(place: Place, topology: Topology, ranks: int) -> tuple[str, ...]:
         Place.LINK: rails + uplinks,
         Place.ADAPTER: topology.hosts + rails,
         Place.HOST: topology.hosts,
-        Place.RANK: tuple(map(str, range(ranks))),
+        Place.RANK: tuple(map(str, range(topology.ranks))),
         Place.LEAF: topology.leaves,
         Place.SPINE: topology.spines,
         Place.SWITCH: topology.leaves + topology.spines,
@@ -223,5 +222,4 @@ def ranks_of(fault: Fault, topology: Topology) -> range:
     """Return the ranks that a fault of ranks is at: one, or those of a host."""
     if fault.kind.place is Place.RANK:
         return range(int(fault.target), int(fault.target) + 1)
-    first = topology.hosts.index(fault.target) * topology.shape.rails
-    return range(first, first + topology.shape.rails)
+    return topology.ranks_of(fault.target)

@@ -63,9 +63,8 @@ class Job:
 
     def __init__(self, plan: Plan, layout: Layout | None = None, *, seed: int = 1) -> None:
         """Args: plan: The faults. layout: Its parallelism; by default FSDP over all GPUs. seed: Seed of the run."""
-        shape = plan.topology.shape
-        ranks = len(plan.topology.hosts) * shape.rails
-        self.layout: Layout = layout or FullyShardedDataParallel(ranks, COMPUTE, LAYERS, LAYER_BYTES, shape.rails)
+        ranks, rails = plan.topology.ranks, plan.topology.shape.rails
+        self.layout: Layout = layout or FullyShardedDataParallel(ranks, COMPUTE, LAYERS, LAYER_BYTES, rails)
         self.steps: list[float] = []
         self.transfers: list[Transfer] = []
         self.runs = 0

@@ -52,8 +52,7 @@ class FabricModel:
             ValueError: A fault is invalid.
         """
         self.topology = Topology(shape or Shape())
-        ranks = len(self.topology.hosts) * self.topology.shape.rails
-        self.plan = Plan([parse_fault(text, self.topology, ranks) for text in faults], self.topology)
+        self.plan = Plan([parse_fault(text, self.topology) for text in faults], self.topology)
         self.time = 0.0
         self.job = Job(self.plan, seed=seed)
         self.ports = _ports(self.topology, random.Random(seed))

@@ -54,9 +54,7 @@ class NcclLogs:
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self._model, self._host = model, host
-        rails = model.topology.shape.rails
-        first = model.topology.hosts.index(host.name) * rails
-        self._ranks = range(first, first + rails)
+        self._ranks = model.topology.ranks_of(host.name)
         self._written: tuple[int, JobState, bool] | None = None
 
     def write(self) -> None:
@@ -76,9 +74,8 @@ class NcclLogs:
         old = {path.name for path in self.folder.iterdir()}
         for rank in self._ranks:
             name = f"nccl.{self._host.name}.{pid(job.runs, rank)}"
-            new = self.folder.parent.with_name(
-                f"new.{name}"
-            )  # a file beside the old one: a reader sees that it is another
+            # A file beside the old one: a reader sees that it is another.
+            new = self.folder.parent.with_name(f"new.{name}")
             new.write_text("".join(f"{line}\n" for line in self._lines(rank, reach)), encoding="utf-8")
             new.replace(self.folder / name)
             old.discard(name)

@@ -96,6 +96,16 @@ class Topology:
         """Names of the spines."""
         return tuple(f"spine-{number:02}" for number in range(1, self.shape.spines + 1))
 
+    @property
+    def ranks(self) -> int:
+        """Number of ranks of a job on all GPUs: each rail has one."""
+        return len(self.hosts) * self.shape.rails
+
+    def ranks_of(self, host: str) -> range:
+        """Return the ranks of such a job on a host, by rail."""
+        first = self.hosts.index(host) * self.shape.rails
+        return range(first, first + self.shape.rails)
+
     def adapter(self, host: str, rail: int) -> End:
         """Return the port of an adapter."""
         return End(host, f"eth{rail + 2}")

@@ -1,8 +1,6 @@
 """The monitoring of the simulated fabric: which programs run, with which configuration, and when they end.
 
-ports = Ports(first=10315)
-async with FabricCluster(folder, broker=broker_address) as cluster, Monitoring(cluster, folder, …) as monitoring:
-    await monitoring.follow(cluster.model.conditions.monitoring)
+It is used with `async with`, within that of the fabric; `follow` ends and starts what the fabric's faults end.
 """
 
 import shutil
@@ -134,10 +132,12 @@ class Monitoring:
                 address = ""
                 if self._installed.alertmanager:
                     server = await stack.enter_async_context(WebServer(self._receiver))
-                    stack.push_async_callback(self.programs.stop, [program := self._alertmanager(server.url)])
+                    stack.push_async_callback(
+                        self.programs.stop, [program := self._alertmanager(self._rules, server.url)]
+                    )
                     await self.programs.start([program])
                     address = f"127.0.0.1:{program.port}"
-                await self.programs.start([self._prometheus(address)])
+                await self.programs.start([self._prometheus(self._rules, address)])
             self._open = stack.pop_all()
         return self
 
@@ -170,31 +170,25 @@ class Monitoring:
         words = ("-m", "exporter", "run", "--config.file", config, "--web.listen-address", address, *flags)
         return self._program(name, (sys.executable, *map(str, words)), port, "/-/healthy")
 
-    def _alertmanager(self, receiver: str) -> Program:
-        shipped = (self._rules / ROUTES).read_text(encoding="utf-8") if self._rules is not None else ""
-        config = self._file("alertmanager.yml", files.alertmanager(shipped, receiver))
-        port = self._ports.take()
-        self.endpoints.append(Endpoint("Alertmanager", f"http://127.0.0.1:{port}/"))
-        flags = (
-            f"--config.file={config}",
-            f"--storage.path={self._folder / 'alertmanager'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--cluster.listen-address=",
-        )
-        return self._program("Alertmanager", (self._installed.alertmanager, *flags), port, "/-/ready")
+    def _alertmanager(self, rules: Path, receiver: str) -> Program:
+        text = files.alertmanager((rules / ROUTES).read_text(encoding="utf-8"), receiver)
+        return self._server("Alertmanager", self._installed.alertmanager, text, "storage", "--cluster.listen-address=")
 
-    def _prometheus(self, alertmanager: str) -> Program:
-        rules = sorted((self._rules or Path()).glob(RULES))
-        text = files.prometheus(self._targets, rules, alertmanager, self._interval)
-        config, port = self._file("prometheus.yml", text), self._ports.take()
-        self.endpoints.append(Endpoint("Prometheus", f"http://127.0.0.1:{port}/"))
+    def _prometheus(self, rules: Path, alertmanager: str) -> Program:
+        text = files.prometheus(self._targets, sorted(rules.glob(RULES)), alertmanager, self._interval)
+        return self._server("Prometheus", self._installed.prometheus, text, "storage.tsdb", "--log.level=warn")
+
+    def _server(self, name: str, path: str, config: str, storage: str, flag: str) -> Program:
+        """Return a program of Prometheus's project: with its configuration, and the flag that names its storage."""
+        port, folder = self._ports.take(), self._folder / name.lower()
+        self.endpoints.append(Endpoint(name, f"http://127.0.0.1:{port}/"))
         flags = (
-            f"--config.file={config}",
-            f"--storage.tsdb.path={self._folder / 'prometheus'}",
+            f"--config.file={self._file(f'{folder.name}.yml', config)}",
+            f"--{storage}.path={folder}",
             f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=warn",
+            flag,
         )
-        return self._program("Prometheus", (self._installed.prometheus, *flags), port, "/-/ready")
+        return self._program(name, (path, *flags), port, "/-/ready")
 
     def _program(self, name: str, command: tuple[str, ...], port: int, ready: str) -> Program:
         return Program(name, command, port, ready, self._folder / f"{name.lower()}.log")

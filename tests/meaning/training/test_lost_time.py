@@ -63,9 +63,9 @@ def test_each_cause_has_its_own_sum_and_unknown_time_is_not_counted():
 def test_a_slow_network_costs_what_its_collectives_take_too_long():
     of = job("0123", "4567")
     for name, seconds in (("0x0", 1.0), ("0x1", 0.5)):
-        of.communicators[name].ticks.extend(
-            Tick(90.0 + 2 * number, bus={("AllReduce", MIB): Traffic(MIB, seconds * 1e6)}) for number in range(5)
-        )
+        for number in range(5):
+            traffic = {("AllReduce", MIB): Traffic(MIB, seconds * 1e6)}
+            of.communicators[name].add_tick(Tick(90.0 + 2 * number, bus=traffic))
     # The first is at half of the expected speed for half of the time, the second at a tenth for a quarter.
     slow = Judgement(Verdict.NETWORK, bandwidth=0.1, communicators={"0x0": 0.5, "0x1": 0.1, "gone": 0.01}, loss=0.9)
     assert lost(of, FINE, slow) == {**NONE, "network_bound": pytest.approx(0.25 * 8 * 2)}

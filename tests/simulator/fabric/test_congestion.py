@@ -14,7 +14,7 @@ WIRE = 4158 / 4096 * 8
 
 
 def sent(*faults, seed=1):
-    plan = Plan([parse_fault(fault, CLUSTER, 32) for fault in faults], CLUSTER)
+    plan = Plan([parse_fault(fault, CLUSTER) for fault in faults], CLUSTER)
     cabling, conditions = plan.cabling(0.0), plan.conditions(0.0)
     return exchange(flows(CLUSTER.hosts, tuple(range(8)), cabling, conditions, seed), cabling, conditions)
 

@@ -12,7 +12,7 @@ CLUSTER = Topology(Shape())
 
 
 def parse(text):
-    return parse_fault(text, CLUSTER, 32)
+    return parse_fault(text, CLUSTER)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_fault_has_a_name_a_target_and_times(text, fault):
 @pytest.mark.parametrize("name", KINDS)
 def test_each_fault_has_a_valid_default_target(name):
     found = parse(name)
-    valid = targets(KINDS[name].place, CLUSTER, 32)
+    valid = targets(KINDS[name].place, CLUSTER)
     assert found.target in (valid or ("",))
     assert parse(f"{name}:{found.target}@5s" if valid else f"{name}@5s").target == found.target
 
@@ -74,7 +74,7 @@ def test_all_names_are_in_the_error_of_an_unknown_one():
 
 def test_the_default_target_of_another_cluster_may_be_invalid():
     with pytest.raises(ValueError) as raised:
-        parse_fault("late-rank", Topology(Shape(pods=1, hosts=1, rails=4)), 4)
+        parse_fault("late-rank", Topology(Shape(pods=1, hosts=1, rails=4)))
     assert "expected one of 0, 1, 2, 3" in str(raised.value)
 
 

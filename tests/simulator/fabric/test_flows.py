@@ -12,7 +12,7 @@ CLUSTER = Topology(Shape())
 
 
 def ring(*faults, rails=range(8), hosts=CLUSTER.hosts, seed=1):
-    plan = Plan([parse_fault(fault, CLUSTER, 32) for fault in faults], CLUSTER)
+    plan = Plan([parse_fault(fault, CLUSTER) for fault in faults], CLUSTER)
     return flows(hosts, tuple(rails), plan.cabling(0.0), plan.conditions(0.0), seed)
 
 

@@ -12,7 +12,7 @@ CLUSTER = Topology(Shape())
 
 
 def job(*faults, layout=None):
-    return Job(Plan([parse_fault(fault, CLUSTER, 32) for fault in faults], CLUSTER), layout)
+    return Job(Plan([parse_fault(fault, CLUSTER) for fault in faults], CLUSTER), layout)
 
 
 def run(one, seconds, since=0.0):
