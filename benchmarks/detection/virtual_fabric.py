@@ -24,14 +24,16 @@ from exporter.core.poller import Poller
 from exporter.core.source import Host, Reading
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.daemon import transports
+from exporter.daemon.health import Health
+from exporter.daemon.host_states import HostStates
 from exporter.daemon.judge import Judge
 from exporter.daemon.loading import load_config
 from exporter.daemon.pipeline import Expectation, steps
 from exporter.daemon.prepared import ConfiguredSource, Prepared, prepare
 from exporter.daemon.relay import batches
-from exporter.meaning.ports import expectations, states
+from exporter.meaning.ports import expectations
 from exporter.meaning.training.jobs import TIMING_COLUMNS, JobKnowledge
-from exporter.mqtt.states import Presence, StateKey, StateMessage, make_state
+from exporter.mqtt.states import Presence, StateKey, StateMessage, make_state, port_with_job
 from exporter.nccl.batch import Batch
 from exporter.outputs.text import Renderer
 from exporter.simulator.fabric.cluster import FabricCluster
@@ -142,6 +144,7 @@ class _Switch:
     def __init__(self, source: SwitchSource, is_silent: Callable[[], bool]) -> None:
         self.source = source
         self.name, self.target, self.interval, self.settings = "switch", source.target, source.interval, source.settings
+        self.label = source.label
         self.changed: asyncio.Event | None = None
         self._is_silent = is_silent
 
@@ -171,7 +174,8 @@ class _Exporter:
         self._clock = clock
         self._running: list[_Running] = []
         self._renderer = Renderer(openmetrics=False)
-        self._states = states.PortStateMemory()
+        self._health = Health()
+        self._states = HostStates()
         self._slow_at = float("-inf")
 
     def add(self, configured: ConfiguredSource, verdicts: Callable[..., object] | None = None) -> None:
@@ -212,37 +216,24 @@ class _Exporter:
         return [table for one in self._running for table in one.poller.fresh_tables()]
 
     def states(self) -> Mapping[StateKey, StateMessage]:
-        """Return the active states of ports, as they are published."""
+        """Return the active states, as they are published."""
         now, to_unix = self._clock.monotonic(), self._clock.unix() - self._clock.monotonic()
-        active = states.step(self._states, self.tables(), self.name, now)
         return {
-            (*one.port, one.kind): make_state(one.kind, one.since + to_unix, one.number, one.value, one.detail)
-            for one in active
+            (one.port.name, port_with_job(one.port.port, one.job), one.kind): make_state(
+                one.kind, one.since + to_unix, one.number, one.value, one.detail
+            )
+            for one in self._states.step(self.tables(), self.name, now)
         }
 
     def page(self, own: Sequence[str]) -> list[str]:
         """Return the lines of its page; `own` are those of the exporter about itself."""
-        tables = [table for one in self._running for table in self._of(one)]
+        tables = [*(table for one in self._running for table in self._of(one)), *self._health.tables(self._running)]
         text = b"".join(self._renderer.render(tables)).decode()
-        return [*own, *self._health(), *(line for line in text.split("\n") if line and line[0] != "#")]
+        return [*own, *(line for line in text.split("\n") if line and line[0] != "#")]
 
     def _of(self, one: _Running) -> Sequence[Table]:
         tables, ports = one.poller.fresh_tables(), one.configured.expected.ports
         return tables if ports is None else expectations.summed(ports, tables, self._clock.monotonic())
-
-    def _health(self) -> list[str]:
-        lines = []
-        for one in self._running:
-            source, status = one.poller.source, one.poller.status
-            labels = f'{{source="{source.name}",target="{source.target}"}}'.replace(',target=""', "")
-            if status.up is not None:
-                lines.append(f"fabric_source_up{labels} {int(status.up)}")
-            if status.last_success is not None:
-                lines.append(f"fabric_source_last_success_timestamp_seconds{labels} {status.last_success}")
-            if isinstance(source, _Switch) and status.up is not None:
-                label = source.source.label
-                lines.append(f'fabric_switch_up{{switch="{label}",target="{source.target}"}} {int(status.up)}')
-        return lines
 
 
 def _pass_on(state: object, table: Table) -> tuple[object, Sequence[Table]]:

@@ -17,6 +17,7 @@ from exporter.core.source import Host
 from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.core.table import Table
 from exporter.daemon import health, log, own_metrics, probe, runtime, service_discovery, sources, transports
+from exporter.daemon.host_states import HostStates
 from exporter.daemon.judge import Judge
 from exporter.daemon.loading import host_name, load_config
 from exporter.daemon.lookups import LookupLoop
@@ -24,8 +25,7 @@ from exporter.daemon.prepared import Prepared, prepare
 from exporter.daemon.relay import Relay
 from exporter.daemon.running import READY_AFTER, RunningSources
 from exporter.daemon.settings import Settings
-from exporter.meaning.ports import log_states, states
-from exporter.meaning.training import jobs, transport_states
+from exporter.meaning.training import jobs
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import (
@@ -76,9 +76,7 @@ class Daemon:
         self._prober = self._make_prober(self._prepared)
         self._relay: Relay | None = None
         self._background: list[SupervisedTask] = []
-        self._port_states = states.PortStateMemory()
-        self._log_states = log_states.LogStateMemory()
-        self._transport_states = transport_states.TransportStateMemory()
+        self._host_states = HostStates()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
@@ -275,14 +273,8 @@ class Daemon:
             await asyncio.sleep(STATES_INTERVAL)
             relay = self._relay  # a reload may replace it while the states are computed
             if relay is not None:
-                relay.publish_states(await asyncio.to_thread(self._states, self._sources.tables(), relay.host))
-
-    def _states(self, tables: list[Table], host: str) -> list[states.PortState]:
-        """Return the states of ports, and of jobs by logs and traffic. Runs in a thread, one call at a time."""
-        now = monotonic()
-        of_ports = states.step(self._port_states, tables, host, now)
-        of_logs = log_states.step(self._log_states, tables, host, now)
-        return [*of_ports, *of_logs, *transport_states.step(self._transport_states, tables, host, now)]
+                tables = self._sources.tables()
+                relay.publish_states(await asyncio.to_thread(self._host_states.step, tables, relay.host, monotonic()))
 
     async def _log_first_reads(self) -> None:
         """Log once what the first reads found: a wrong mount or a missing driver looks like a host without hardware."""

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from exporter.core import vocabulary
 from exporter.core.table import RowKeeper, Schema, Table, TableBuilder
 from exporter.core.vocabulary import counter, gauge
 
 if TYPE_CHECKING:
-    from exporter.daemon.running import RunningSource
+    from exporter.core.poller import Poller
+    from exporter.daemon.prepared import ConfiguredSource
 
 SOURCE = vocabulary.schema(
     "fabric_source_",
@@ -35,13 +36,25 @@ FAILURE = vocabulary.schema(
 SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE)
 
 
+class PolledSource(Protocol):
+    """A source with its poller."""
+
+    @property
+    def configured(self) -> "ConfiguredSource":
+        """The source, and what it was configured with."""
+
+    @property
+    def poller(self) -> "Poller":
+        """Its poller."""
+
+
 class Health:
     """Builds the tables about sources and polls."""
 
     def __init__(self) -> None:
         self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
 
-    def tables(self, running: "Iterable[RunningSource]") -> Sequence[Table]:
+    def tables(self, running: Iterable[PolledSource]) -> Sequence[Table]:
         """Return the current tables about these sources."""
         sources, failures = TableBuilder(SOURCE), TableBuilder(FAILURE)
         polls: dict[Schema, TableBuilder] = {}

@@ -572,7 +572,7 @@ async def test_a_reload_still_knows_calls_that_hang(tmp_path):
         assert (await served.reload(text.replace("200ms", "300ms"))).status_code == 200
         after = served.pollers()["rdma", ""].source
         assert after is not before
-        assert after._serial.hanging == {"mlx5_9"}
+        assert "mlx5_9" in after._serial.hanging
 
 
 async def test_a_changed_nic_speed_does_not_restart_switches(tmp_path):

@@ -192,8 +192,7 @@ RULES: tuple[PortRule, ...] = (
     ),
     *_rises("fec_uncorrectable", "fec_uncorrectable_blocks_total", 1, 600, (SWITCH, IB)),
     *_rises("symbol_errors", "symbol_errors_total", 10, 600, (RDMA, NIC, SWITCH, IB)),
-    *(PortRule("link_full", prefix, Form.FILL, _FILL, 0.8, 300) for prefix in (RDMA, NIC, IB)),
+    *(PortRule("link_full", prefix, Form.FILL, _FILL, 0.8, 300) for prefix in (RDMA, NIC, SWITCH, IB)),
     PortRule("rate_limited", NIC, Form.FILL, (("transmit_bytes_per_second",),), 0.8, 60, _RATE_LIMIT),
     *_rises("queue_drops", "transmit_queue_drops_total", 100, 60, (NIC,)),
-    PortRule("link_full", SWITCH, Form.FILL, _FILL, 0.8, 300, alert="FabricUplinkOverloaded"),
 )

@@ -48,8 +48,11 @@ MAX_CHANCE_STEADY = 1e-2
 ALIKE_TIMES = 2.0
 """Cost of a step over the middle one of a window, above which it is not usual."""
 
-BEFORE = 2
-"""Steps before the first late one in which work may have moved from another rank to the suspects, and …"""
+BEFORE = 4
+"""Steps before the first late one in which another rank may have had the work that moved to the suspects, …"""
+
+MOVED_STEPS = 2
+"""… of them in which it must have had it: a pause is in one alone; and …"""
 
 MOVED_SHARE = 0.5
 """… share of one's lateness that the other's must be, and of the other's up to which it has lost it since."""
@@ -203,15 +206,19 @@ def _took_over(
     run = [laps[one][1] for one in numbers[first:]]
     if len(run) >= MIN_LONG_LAPS:
         return False
+    had: dict[frozenset[str], list[float]] = {}
     for one in numbers[max(first - BEFORE, 0) : first]:
-        before = laps[one][1]
-        others = _apart([before], members)
-        had = _gain(before, others)
-        if others and not others & names and MOVED_SHARE * typical <= had <= typical / MOVED_SHARE:
-            has = median(cost_of_latest(costs, others) for costs in run)
-            if has <= MOVED_SHARE * cost_of_latest(before, others):
-                return True
-    return False
+        others = _apart([laps[one][1]], members)
+        if (
+            others
+            and not others & names
+            and MOVED_SHARE * typical <= _gain(laps[one][1], others) <= typical / MOVED_SHARE
+        ):
+            had.setdefault(others, []).append(cost_of_latest(laps[one][1], others))
+    return any(
+        len(costs) >= MOVED_STEPS and median(cost_of_latest(one, others) for one in run) <= MOVED_SHARE * median(costs)
+        for others, costs in had.items()
+    )
 
 
 def _weighted_median(ordered: Sequence[float]) -> float:

@@ -14,13 +14,15 @@ MAX_NAME = 256
 """Characters of a name that are considered."""
 
 _RUN = re.compile(
-    r"[-_.:/#@]*(?:"
+    r"(?:"
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # a UUID
     r"|(?<![0-9A-Za-z])[0-9]{8}T[0-9]{4,6}Z?"  # a time
     r"|(?<![0-9A-Za-z])(?:(?:run|try|retry|attempt|restart|trial|seed|job|id|r)[-_.:#]?)?[0-9]+"
     r")\Z"
 )
 """The end of a name that differs from run to run. Digits after a letter belong to the name, as in gpt2 or llama-70b."""
+
+_SEPARATORS = "-_.:/#@"
 
 _GENERAL = frozenset({"", "job", "run", "slurm", "pod", "unknown"})
 """Names that say nothing about the work."""
@@ -37,10 +39,9 @@ class JobKind(NamedTuple):
 @lru_cache(maxsize=1024)
 def name_of(job: str) -> str:
     """Return the name of a job without the number of its run; empty if nothing is left that describes its work."""
-    name = job[:MAX_NAME]
-    while (shorter := _RUN.sub("", name)) != name:
-        name = shorter
-    name = name.strip("-_.:/#@")
+    name, before = job[:MAX_NAME].strip(_SEPARATORS), ""
+    while name != before:
+        name, before = _RUN.sub("", name).rstrip(_SEPARATORS), name
     return "" if name.lower() in _GENERAL else name
 
 

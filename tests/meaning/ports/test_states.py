@@ -87,7 +87,6 @@ def test_thresholds_and_windows_are_those_of_the_alerts(rule):
     wanted = {
         Form.LEVEL: [rf"fabric_\w+{rule.ways[0][0]}\[\w+\]\)", rf"== {number}\b"],
         Form.RISE: [rf"(> 0|>= {number})\b", rf"(\[{minutes}\]|offset {minutes})", rule.ways[0][0]],
-        Form.FILL: [rf"> {number}\b", rf"\[{minutes}\]", "utilization_ratio"],
     }.get(rule.form, [rf"> {number}\b", rf"\[{minutes}\]"])
     if rule.form in (Form.SHARE, Form.TIME):
         wanted += [rf"{rule.prefix}{ending}\[{minutes}\]" for way in rule.ways for ending in way]

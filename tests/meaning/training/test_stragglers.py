@@ -52,13 +52,17 @@ def test_another_rank_that_was_last_for_several_steps_does():
 
 
 def test_a_rank_that_is_late_since_another_one_is_no_more_is_named_when_work_would_have_moved_on():
-    steps = [laps({"c": 250}, *[{"a": 200}] * count) for count in (5, 10, 11, 12)]
+    steps = [laps({"c": 250}, {"c": 250}, *[{"a": 200}] * count) for count in (5, 10, 11, 12)]
     assert [named(one) for one in steps] == [None, None, None, {"a"}]
+
+
+def test_a_pause_of_another_rank_in_the_step_before_delays_no_name():
+    assert named(laps({"c": 250}, *[{"a": 200}] * 5)) == {"a"}
 
 
 @pytest.mark.parametrize("before", [{"c": 30}, {"c": 2000}, {"a": 190, "b": 195}], ids=["noise", "pause", "both"])
 def test_what_was_before_is_no_reason_to_wait_unless_another_one_was_as_late(before):
-    assert named(laps(before, *[{"a": 200, "b": 20}] * 5)) == {"a"}
+    assert named(laps(before, before, *[{"a": 200, "b": 20}] * 8)) == {"a"}
 
 
 def test_another_one_that_is_still_late_has_not_handed_its_work_over():
