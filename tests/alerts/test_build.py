@@ -9,6 +9,8 @@ import promql_parser as promql
 import pytest
 import yaml
 
+from exporter.meaning.training.waits import LONG_WAIT_SECONDS
+from exporter.sources.nccl.readers.recorder_progress import HOLD_SECONDS
 from tests.helpers import promtool
 from tests.helpers.paths import ROOT
 
@@ -206,3 +208,9 @@ def test_a_wrong_command_line_is_one_clear_error(tmp_path, monkeypatch, flags, e
     assert done.returncode != 0
     assert error in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_hang_that_one_dump_shows_lasts_until_its_alert_fires():
+    wait = yaml.safe_load(THRESHOLDS)["job_hang"]
+    minutes = sum(int(wait[name].removesuffix("m")) for name in ("window", "for"))
+    assert LONG_WAIT_SECONDS + 60 * minutes < HOLD_SECONDS

@@ -20,6 +20,7 @@ from exporter.simulator.fabric.hosts import FabricHost
 from exporter.simulator.fabric.job_processes import ProcessFiles
 from exporter.simulator.fabric.model import FabricModel
 from exporter.simulator.fabric.nccl_logs import NcclLogs
+from exporter.simulator.fabric.recorder_dumps import RecorderDumps
 from exporter.simulator.fabric.switches import FabricSwitch
 from exporter.simulator.host import HostFiles
 from exporter.simulator.onyx import OnyxSimulator, OnyxSwitch
@@ -39,7 +40,7 @@ sources:
   nic: {{interval: {interval}, include: ["eth*"]}}
   pci: {{interval: {module_interval}}}
   optics: {{enabled: true, interval: {module_interval}}}
-  nccl: {{interval: {interval}, inspector: [{inspector}]}}
+  nccl: {{interval: {interval}, inspector: [{inspector}], recorder: [{recorder}]}}
   nccl_facts: {{interval: {interval}, logs: [{logs}], textfiles: []}}
 expect: {{rdma_ports: {rails}, rdma_speed: 400Gb/s}}
 mqtt: {mqtt}
@@ -103,6 +104,7 @@ class FabricCluster:
             for name, files in self._files.items()
         }
         self._collectives: list[CollectiveFiles] = []
+        self._dumps: list[RecorderDumps] = []
         self._logs: list[NcclLogs] = []
         self._processes: list[ProcessFiles] = []
         self._nccl_log = nccl_log
@@ -170,6 +172,8 @@ class FabricCluster:
             ranks = self.model.topology.ranks_of(name)
             self._collectives.append(CollectiveFiles(folder, self.model.job, name, ranks))
             self._processes.append(ProcessFiles(paths.procfs, self.model.job, self._hosts[name], ranks))
+            dumps = self._folder / name / "recorder"
+            self._dumps.append(RecorderDumps(dumps, self.model.job, ranks))
             logs = self._folder / name / "nccl-logs"
             if self._nccl_log:
                 self._logs.append(NcclLogs(logs, self.model, self._hosts[name]))
@@ -179,6 +183,7 @@ class FabricCluster:
                 module_interval=self._module_interval,
                 rails=rails,
                 inspector=json.dumps(glob.escape(str(folder))),
+                recorder=json.dumps(glob.escape(str(dumps))),
                 logs=json.dumps(glob.escape(str(logs))),
                 mqtt=self._mqtt,
             )
@@ -201,6 +206,8 @@ class FabricCluster:
             processes.write()
         for collectives in self._collectives:
             collectives.write(ended)
+        for dumps in self._dumps:
+            dumps.write(ended, self.model.time)
         for logs in self._logs:
             logs.write()
 

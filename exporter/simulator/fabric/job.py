@@ -6,6 +6,7 @@ flows of the collective and the conditions at its time.
 
 import math
 import random
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from exporter.simulator.fabric.conditions import Conditions, JobState, RankState
@@ -58,6 +59,7 @@ class Job:
         layout: Its parallelism.
         steps: Times at which rank 0 completed each step.
         transfers: Transfers between hosts that were begun, for the reader to remove.
+        unfinished: Collectives that had begun and not ended at the end of the last period.
         runs: Number of its starts.
     """
 
@@ -67,6 +69,7 @@ class Job:
         self.layout: Layout = layout or FullyShardedDataParallel(ranks, COMPUTE, LAYERS, LAYER_BYTES, rails)
         self.steps: list[float] = []
         self.transfers: list[Transfer] = []
+        self.unfinished: Sequence[Ended] = ()
         self.runs = 0
         self._hung_in: Conditions | None = None
         self._plan, self._seed = plan, seed
@@ -84,12 +87,13 @@ class Job:
         conditions = self._plan.conditions(since)
         if self.hangs and conditions is not self._hung_in and not _makes_hang(conditions):
             self._start(since + RESTART)
-        found = [one for one in self._execution.run(until) if one.end != NEVER]
+        found = list(self._execution.run(until))
+        self.unfinished = [one for one in found if one.end == NEVER]
         if _makes_hang(conditions):
             self._hung_in = conditions
         self.steps += self._execution.steps
         self._execution.steps.clear()
-        return found
+        return [one for one in found if one.end != NEVER]
 
     def _start(self, begin: float) -> None:
         self.runs += 1

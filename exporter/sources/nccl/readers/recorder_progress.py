@@ -15,8 +15,9 @@ from exporter.sources.nccl.readers.feed import CollectiveProgress, Membership, P
 STUCK_SECONDS = 60.0
 """Seconds since a collective was enqueued after which a rank whose dump has it unfinished is taken to wait on."""
 
-HOLD_SECONDS = 180.0
-"""Seconds after a dump for which its progress is reported again: longer than ranks must wait for the verdict."""
+HOLD_SECONDS = 480.0
+"""Seconds after a dump for which its progress is reported again: longer than ranks must wait for the verdict, and the
+verdict lasts before its alert fires."""
 
 MAX_HELD = 128
 """Ranks whose progress is reported again; a host has fewer processes of a job."""
