@@ -130,6 +130,7 @@ LIMITED = {
     "sources.nccl.processes.ProcessRegistry._found": ("MAX_PROCESSES", "EXPIRY_SECONDS"),
     "sources.nccl.readers.comma.CommaFeed._jobs": ("MAX_JOBS", PRESENT),
     "sources.nccl.readers.flight_recorder.FlightRecorderFeed._completed": ("MAX_RANKS", PRESENT),
+    "daemon.known_links.KnownLinks._gone": ("MAX_GONE", "KEPT_SECONDS"),
     "sources.nccl.readers.recorder_progress.HeldProgress._held": ("MAX_HELD", "HOLD_SECONDS"),
     "sources.nccl.readers.recorder_progress.HeldProgress._waits": ("jobs of those held", "HOLD_SECONDS"),
     "sources.nccl.readers.hook.HookFeed._numberings": ("MAX_TRACKED_PROCESSES", "the oldest goes first"),

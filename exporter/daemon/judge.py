@@ -14,6 +14,7 @@ from exporter.core import vocabulary
 from exporter.core.clock import REAL_TIME, Clock
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import gauge
+from exporter.daemon.known_links import KnownLinks
 from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training import jobs, past
 from exporter.meaning.training.causes import (
@@ -43,8 +44,6 @@ CAUSES = vocabulary.schema(
     },
     origins={"cause_confidence": ["fabric/v1/events", "fabric/v1/nccl"]},
 )
-
-LINK = "fabric_link_info"
 
 NOWHERE = PortLocation("", "")
 """Of a cause that is not a port, and of an unknown end of a link."""
@@ -97,6 +96,7 @@ class Judge:
             clock: The clocks: published states have Unix times.
         """
         self._known, self._retained, self._tables, self._clock = known, retained, tables, clock
+        self._links = KnownLinks()
         self._given: dict[str, tuple[Verdict, frozenset[str]]] = {}
         self._several: frozenset[str] = frozenset()
         self._restored: dict[str, tuple[past.Past, Mapping[str, float]]] = {}
@@ -108,6 +108,7 @@ class Judge:
         if state is None or made == (table,):
             return state, made
         self._exchange_levels(state)
+        self._links.update(self._tables(), table.time)
         has_verdict = any(one.given is not None and one.given.verdict not in _NORMAL for one in state.memories.values())
         context = (self._events(), self._fabric()) if has_verdict else ([], Fabric())
         found = {name: _causes(name, state, *context) for name in state.collectives.jobs}
@@ -155,18 +156,8 @@ class Judge:
     def _fabric(self) -> Fabric:
         retained = self._retained()
         present = [] if retained is None else [host for host, one in retained.hosts().items() if one.state == "up"]
-        links: list[tuple[PortLocation, PortLocation]] = []
-        switches: set[str] = set()
-        for table in self._tables():
-            info = table.schema.metrics.get("info")
-            if info is None or info.name != LINK:
-                continue
-            for key, values in zip(table.rows.keys, table.values("info") or (), strict=True):
-                link = dict(zip(table.schema.labels, key, strict=True))
-                link |= dict(zip(info.extra, values, strict=True)) if isinstance(values, tuple) else {}
-                links.append(_ends(link))
-                switches |= {link.get("switch", ""), link["peer"] if link.get("peer_kind") == "switch" else ""} - {""}
-        return Fabric(links, reporting_hosts=frozenset(present), switches=frozenset(switches))
+        links = self._links
+        return Fabric(links.links(), reporting_hosts=frozenset(present), switches=links.switches())
 
     def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:
         """Log verdicts that begin, and those that end."""
@@ -209,17 +200,6 @@ def _causes(name: str, state: jobs.TrainingState, events: Sequence[Event], fabri
     symptom = Symptom(judgement, memory.since, ranks, *_by_speed(job, judgement), began=job.since)
     of_job = [one for one in events if one.job in {"", name}]
     return causes(symptom, [*of_job, *_shared(ranks, job.since)], replace(fabric, same=same))
-
-
-def _ends(link: Mapping[str, str]) -> tuple[PortLocation, PortLocation]:
-    """Return both ends of a link from the labels of its row.
-
-    Some hosts send a MAC address as the name of a port, and the name of the interface as its description.
-    """
-    is_mac = link["peer_port"] == link.get("peer_mac")
-    far = (link.get("peer_port_description") if is_mac else "") or link["peer_port"]
-    near = PortLocation(link["host"] or link.get("switch", ""), link["device"] or link["port"])
-    return near, PortLocation(link["peer"], far)
 
 
 def _locations(job: Job) -> tuple[dict[str, Rank], dict[PortLocation, PortLocation]]:

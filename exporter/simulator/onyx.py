@@ -40,6 +40,8 @@ class OnyxNeighbour:
     chassis: str = "02:00:00:00:00:01"
     port: str = "eth0"
     name: str = "N/A"
+    description: str = "N/A"
+    port_description: str = "N/A"
 
 
 @dataclass(slots=True)
@@ -99,9 +101,11 @@ class OnyxSwitch:
         pfc_shape: structure of PFC counters, of which no public sample is in JSON.
         lossless: lossless priorities.
         name: system name; not reported where empty.
+        chassis: LLDP chassis ID, that by which its neighbours know it.
     """
 
     name: str = ""
+    chassis: str = "02:00:00:00:00:AA"
     model: str = "x86onie"
     release: str = "3.10.4206"
     lossless: tuple[int, ...] = (3,)
@@ -175,7 +179,7 @@ class OnyxSwitch:
         return values | {"Uptime": "2d 3h 4m 5.678s"}
 
     def _local(self) -> object:
-        values = {"System Description": f"Simulated {self.model}", "Chassis id": "02:00:00:00:00:AA"}
+        values = {"System Description": f"Simulated {self.model}", "Chassis id": self.chassis}
         if self.name:
             values["System Name"] = self.name
         return [{"LLDP": "enabled"}, {"header": "Local global configuration", **values}]
@@ -230,7 +234,11 @@ class OnyxSwitch:
 
 
 def _name_values(neighbour: OnyxNeighbour) -> dict[str, str]:
-    return {"Remote system name": neighbour.name, "Remote port description": "N/A"}
+    return {
+        "Remote system name": neighbour.name,
+        "Remote system description": neighbour.description,
+        "Remote port description": neighbour.port_description,
+    }
 
 
 def _text(value: int | None) -> str:

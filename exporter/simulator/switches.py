@@ -147,13 +147,16 @@ def update_agent(agent: SnmpAgent, switch: Switch) -> None:
 
 
 def fill_onyx(onyx: OnyxSwitch, switch: Switch) -> None:
-    """Set the ports of an Onyx switch and their neighbours."""
+    """Set the chassis ID of an Onyx switch, its ports and their neighbours."""
+    onyx.chassis = switch.chassis.hex(":").upper()
     update_onyx(onyx, switch)
     for interface in onyx.ports.values():
         interface.neighbours = []
     for name, one in switch.neighbours().items():
         port = one.port if isinstance(one.port, str) else one.port.hex(":")
-        onyx.ports[name].neighbours = [OnyxNeighbour(one.chassis.hex(":"), port, one.name)]
+        described = one.port_description or "N/A"
+        neighbour = OnyxNeighbour(one.chassis.hex(":"), port, one.name, one.description, described)
+        onyx.ports[name].neighbours = [neighbour]
 
 
 def update_onyx(onyx: OnyxSwitch, switch: Switch) -> None:
@@ -183,7 +186,9 @@ def _neighbours(leaf: LeafSwitch, training: Training) -> dict[str, Neighbour]:
             name, _, device = port.alias.partition(" ")
             chassis = mac(0x0A, 1, place + 1)
             nic = bytes.fromhex(training.rails[rail].mac.replace(":", "")) if name == HOST else mac(0x0E, rail, place)
-            found[port.name] = Neighbour(name, "Simulated host", HOSTS, chassis, nic, device, (10, 1, 0, place + 1))
+            found[port.name] = Neighbour(
+                name, "Simulated host, Linux 6.8.0", HOSTS, chassis, nic, device, (10, 1, 0, place + 1)
+            )
     for place, port in enumerate(leaf.uplinks):
         name, spine = port.alias.partition(" ")[0], place // 2 + 1
         spine_port = f"Ethernet1/{place % 2 + 1}"

@@ -147,6 +147,17 @@ def test_a_state_that_a_switch_reports_is_that_of_the_port_at_the_other_end():
     assert found == ("link_degraded", "leaf-2", "Ethernet1/4", "gpu-1", "mlx5_0:1")
 
 
+def test_a_port_that_is_gone_is_known_by_the_neighbour_that_its_switch_had():
+    tables = [polled(NAMED)]
+    judge = Judge(jobs.JobKnowledge, partial(GivenStates, ("leaf-2", "Ethernet1/4", "link_down")), lambda: tables)
+    make = timings_of_hosts_with_two(*PORTS)
+    run(judge, (15, FAST), make=make)
+    tables[0] = polled(replace(NAMED, port="Ethernet1/5", peer_port="ens9"))
+    last = run(judge, (15, FAST), (15, SLOW), make=make)[-1]
+    (found,) = [key[2:] for key in last if key[0] == "cause_confidence"]
+    assert found == ("link_down", "leaf-2", "Ethernet1/4", "gpu-1", "mlx5_0:1")
+
+
 def test_an_event_by_any_name_of_the_nearest_port_of_a_rank_has_full_confidence():
     for name in ("mlx5_0:1", "ens0", "0000:0a:00.0"):
         judge = Judge(jobs.JobKnowledge, partial(GivenStates, ("gpu-1", name, "link_degraded")), list)

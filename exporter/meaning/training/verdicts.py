@@ -156,8 +156,12 @@ def judge(job: Job, memory: JobMemory, now: float, baseline: Baseline) -> Judgem
 
 
 def _forget_previous_run(job: Job, memory: JobMemory) -> None:
-    """After a restart, of which no communicator existed before, forget all but the best bandwidth."""
-    live = {name for name in job.communicators if is_live(job, name, memory.laps.steps.seconds)}
+    """After a restart, of which no communicator existed before, forget all but the best bandwidth.
+
+    Communicators without operations are those of another feed, as of dumps that are written when the job hangs.
+    """
+    seconds = memory.laps.steps.seconds
+    live = {name for name, one in job.communicators.items() if one.reached and is_live(job, name, seconds)}
     if memory.live and live and not memory.live & live:
         fresh = JobMemory(best=memory.best)
         for one in fields(JobMemory):

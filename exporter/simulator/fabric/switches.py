@@ -63,7 +63,13 @@ class FabricSwitch:
         address = bytes.fromhex(nic.mac.replace(":", ""))
         chassis = mac(0x0A, 1, number + 1)
         return Neighbour(
-            other.device, "Simulated host", HOSTS, chassis, address, other.port, (10, 1, *divmod(number + 1, 256))
+            other.device,
+            "Simulated host, Linux 6.8.0",
+            HOSTS,
+            chassis,
+            address,
+            other.port,
+            (10, 1, *divmod(number + 1, 256)),
         )
 
 

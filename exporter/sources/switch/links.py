@@ -52,16 +52,18 @@ class PortLink(NamedTuple):
 def peer_kind(neighbour: LldpNeighbour) -> str:
     """Classify a neighbour as switch, host or unknown.
 
-    Hosts that forward packets for containers have the capabilities of bridges and routers; the names of their ports, or
-    their System Description, identify them. A neighbour with the same MAC address as chassis ID and port ID, and
-    without capabilities, is the firmware of a NIC.
+    Hosts that forward packets for containers have the capabilities of bridges and routers, and some APIs report none:
+    the names of their ports, or their System Description, identify them. A neighbour with the same MAC address as
+    chassis ID and port ID, and without capabilities, is the firmware of a NIC.
     """
     port = neighbour.peer_port
-    if not neighbour.capabilities & _FORWARDING:
-        nic_firmware = is_mac(port) and port == neighbour.chassis
-        return HOST if "station" in neighbour.capabilities or nic_firmware or _HOST_PORT.fullmatch(port) else UNKNOWN
     runs_linux = _LINUX.search(neighbour.description) and not _SWITCH_SOFTWARE.search(neighbour.description)
-    return HOST if _HOST_PORT.fullmatch(port) or (runs_linux and is_mac(port)) else SWITCH
+    if _HOST_PORT.fullmatch(port) or (runs_linux and is_mac(port)):
+        return HOST
+    if neighbour.capabilities & _FORWARDING:
+        return SWITCH
+    nic_firmware = is_mac(port) and port == neighbour.chassis
+    return HOST if "station" in neighbour.capabilities or nic_firmware else UNKNOWN
 
 
 def peer_mac(neighbour: LldpNeighbour) -> str:

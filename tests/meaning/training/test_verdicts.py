@@ -248,6 +248,20 @@ def test_the_rank_that_did_not_begin_a_collective_in_which_others_wait_is_report
     assert bench.idle(1200).keys() == {Verdict.HANG}, "as long as ranks report it"
 
 
+def test_a_dump_that_is_written_when_a_job_hangs_is_no_new_run_of_it():
+    """The Flight Recorder has communicators of its own, and Inspector records nothing that does not end."""
+    bench = ReportingBench()
+    bench.runs(30, world(bench, {}))
+    bench.begun.clear()
+    assert Verdict.HANG not in bench.idle(90)
+    for rank in range(64):
+        bench.begins("recorder-1", range(64), rank, ends=True)
+        if rank != 11:
+            bench.begins("recorder-1", range(64), rank)
+    assert 118 <= bench.idle(150)[Verdict.HANG] <= 128
+    assert named(bench.judges()) == (Verdict.HANG, [11], ["h1"])
+
+
 def test_a_hang_in_a_kind_that_never_ran_before_is_detected():
     bench = ReportingBench()
     bench.runs(30, world(bench, {}))

@@ -271,6 +271,10 @@ def test_removed_targets_are_not_found():
             "host",
         ),
         (LldpNeighbour("p", MAC, "enp65s0np0", "gpu1", capabilities=SWITCH), "host"),
+        # The same hosts, by an API that reports no capabilities.
+        (LldpNeighbour("p", MAC, OTHER_MAC, "gpu1", "", "Ubuntu 22.04.4 LTS Linux 5.15.0-105-generic"), "host"),
+        (LldpNeighbour("p", MAC, "enp65s0np0", "gpu1"), "host"),
+        (LldpNeighbour("p", MAC, OTHER_MAC, "l", "", "Cumulus Linux version 5.9.1"), "unknown"),
         # Switches whose system is Linux.
         (
             LldpNeighbour("p", MAC, "swp1", "leaf1", "", "Cumulus Linux version 5.9.1 running on Mellanox", SWITCH),
