@@ -46,15 +46,17 @@ def found_in(outcome: Outcome) -> Found:
     fired = [one for one in after if one.fired is not None]
     named = [one for one in fired if target.is_named_by(one.labels) or "train_job" in one.labels]
     signs = [one.true for one in right]
-    causes: Sequence[tuple[str, str, str, float]] = ()
+    causes: Sequence[bool] = ()
     for evidence in outcome.evidence:
         if evidence.time >= plan.onset:
-            places = [one[:2] for one in evidence.states] + [one[1:3] for one in evidence.causes]
-            is_named = any(target.is_cause(*place) for place in places)
-            signs += [evidence.time] if evidence.sign or is_named or set(evidence.stragglers) & target.ranks else []
-            causes = evidence.causes or causes
+            late = evidence.stragglers
+            of_ports = [target.is_cause(kind, name, port, late) for name, port, kind in evidence.states]
+            of_job = [target.is_cause(kind, name, port, late) for kind, name, port, _ in evidence.causes]
+            is_shown = evidence.sign or any([*of_ports, *of_job]) or bool(set(late) & target.ranks)
+            signs += [evidence.time] if is_shown else []
+            causes = of_job or causes
     pages = sorted((one.fired, one.labels["severity"]) for one in right if one.fired is not None)
-    place = next((place for place, (_, name, port, _) in enumerate(causes, 1) if target.is_cause(name, port)), None)
+    place = next((place for place, is_right in enumerate(causes, 1) if is_right), None)
     return Found(
         min(signs) - plan.onset if signs else None,
         pages[0][0] - plan.onset if pages else None,
@@ -102,14 +104,14 @@ def _summary(outcomes: Sequence[Outcome], by_fault: Mapping[str, Sequence[Found]
     before, whole, names = false_alarms(outcomes)
     alarms = ", ".join(f"{name} ({count})" for name, count in sorted(names.items())) or "none"
     soon = sum(one.evidence is not None and one.evidence <= EVIDENCE_AIM for one in every)
-    lists = [one for one in every if one.place is not None]
+    lists = [one for one in every if one.causes]
     first = _share(sum(one.place == 1 for one in lists), len(lists))
     return [
         f"* {len(every)} runs with a fault; {sum(one.page is not None for one in every)} paged for the right place.",
         f"* Evidence within {EVIDENCE_AIM:g} s in {_share(soon, len(every))} of them.",
         *_within("critical", CRITICAL_AIM, every),
         *_within("warning", WARNING_AIM, every),
-        f"* Where the target is in the list of causes, it is the first one in {first} of {len(lists)} runs.",
+        f"* Of {len(lists)} runs in which the job was in trouble, the first likely cause was the fault in {first}.",
         f"* False alarms in {before:.1f} hours before faults and {whole:.1f} hours without any: {alarms}.",
     ]
 

@@ -1,7 +1,7 @@
 """What is right for each fault of the simulated fabric: its alerts, and the labels that name its target."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ ALERTS: Mapping[str, frozenset[str]] = MappingProxyType(
             "slow-pcie": "PciDegraded",
             "pause-storm": "PauseStorm",
             "short-pauses": "PauseInTraffic PauseOutlier PauseShare",
-            "marks-ignored": "Congestion",
+            "marks-ignored": "CnpsIgnored Congestion",
             "gpudirect-off": "JobGpudirectOff PauseInTraffic PauseOutlier PauseShare",
             "rail-swapped": "RailMiscabled LinkMoved",
             "one-spine": "UplinkImbalance UplinkOverloaded",
@@ -45,6 +45,19 @@ ALERTS: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 """Alerts of each fault, any of which is right."""
+
+CAUSES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "tcp": frozenset({"no_rdma", "tcp_only"}),
+        "half-adapters": frozenset({"few_ports", "adapters_unused"}),
+        "no-pfc": frozenset({"discards"}),
+        "late-rank": frozenset({"compute"}),
+        "late-host": frozenset({"compute"}),
+        "rotating-late-rank": frozenset({"work"}),
+        "hanging-process": frozenset({"process"}),
+    }
+)
+"""Kinds of causes that are right wherever they are; of ranks, if no other rank is suspected."""
 
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -122,6 +135,7 @@ class Target:
 
     def __init__(self, fault: str, target: str) -> None:
         place = KINDS[fault].place
+        self._fault = fault
         device, _, other = target.partition("/")
         self.ends: frozenset[End] = frozenset()
         self.devices: frozenset[str] = frozenset()
@@ -151,11 +165,20 @@ class Target:
             is_of_host and _host_of(self.ends) == labels.get("host", "-")
         )
 
-    def is_cause(self, name: str, port: str) -> bool:
-        """Return whether a likely cause is at it."""
-        if name in self.devices:
+    def is_cause(self, kind: str, name: str, port: str, stragglers: Collection[str]) -> bool:
+        """Return whether a likely cause is the fault.
+
+        Args:
+            kind: Kind of the cause.
+            name: Host or switch; empty if it has no place.
+            port: Port; empty if it is the whole host.
+            stragglers: Ranks that are suspected.
+        """
+        if kind in CAUSES.get(self._fault, ()):
+            return not self.ranks or (bool(stragglers) and self.ranks.issuperset(stragglers))
+        if name in self.devices or (not port and name and name == _host_of(self.ends)):
             return True
-        return (_adapter if name in CLUSTER.hosts else _port)(name, port) in self.ends
+        return bool(name) and (_adapter if name in CLUSTER.hosts else _port)(name, port) in self.ends
 
 
 def _ends_in(labels: Mapping[str, str]) -> list[End]:

@@ -18,6 +18,7 @@ RULES = ROOT / "alerts" / "fabric.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
 ALERTS = {
     "FabricCharacterDeviceMissing",
+    "FabricCnpsIgnored",
     "FabricCollectorDisconnected",
     "FabricCongestion",
     "FabricCongestionDiscards",

@@ -142,8 +142,8 @@ def test_labels_name_the_target(fault, target, labels, right):
 def test_ports_of_onyx_have_short_names():
     target = Target("degraded-link", "leaf-02/spine-02")
     assert target.is_named_by({"switch": "leaf-02", "port": "Eth1/10"})
-    assert target.is_cause("leaf-02", "Eth1/10")
-    assert not target.is_cause("leaf-02", "Eth1/9")
+    assert target.is_cause("link_degraded", "leaf-02", "Eth1/10", ())
+    assert not target.is_cause("link_degraded", "leaf-02", "Eth1/9", ())
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,29 @@ def test_signs_are_metrics_that_exist():
 def test_a_cause_is_at_either_end_of_a_link():
     target = Target("link-down", "gpu-001/3")
     causes = [("gpu-001", "mlx5_3:1"), ("gpu-001", "eth5"), ("leaf-01", "Ethernet1/7")]
-    assert all(target.is_cause(*cause) for cause in causes)
-    assert not any(target.is_cause(*cause) for cause in [("gpu-001", "mlx5_2:1"), ("", ""), ("leaf-01", "")])
+    assert all(target.is_cause("link_down", *cause, ()) for cause in causes)
+    others = [("gpu-001", "mlx5_2:1"), ("", ""), ("leaf-01", "")]
+    assert not any(target.is_cause("link_down", *cause, ()) for cause in others)
+
+
+@pytest.mark.parametrize(
+    ("fault", "target", "cause", "stragglers", "right"),
+    [
+        ("tcp", "", ("no_rdma", "gpu-003", ""), (), True),
+        ("tcp", "", ("unknown", "", ""), (), False),
+        ("gpudirect-off", "gpu-002", ("gdr_off", "gpu-002", ""), (), True),
+        ("gpudirect-off", "gpu-002/3", ("gdr_off", "gpu-002", ""), (), True),
+        ("gpudirect-off", "gpu-002/3", ("gdr_off", "gpu-001", ""), (), False),
+        ("late-rank", "5", ("compute", "", ""), ("5",), True),
+        ("late-rank", "5", ("compute", "", ""), ("5", "6"), False),
+        ("late-rank", "5", ("compute", "", ""), (), False),
+        ("late-host", "gpu-002", ("compute", "", ""), tuple(map(str, range(8, 16))), True),
+        ("hanging-process", "5", ("process", "", ""), ("7",), False),
+        ("rotating-late-rank", "", ("work", "", ""), (), True),
+    ],
+)
+def test_a_cause_without_a_port_is_right_by_its_kind_and_its_ranks(fault, target, cause, stragglers, right):
+    assert Target(fault, target).is_cause(*cause, stragglers) is right
 
 
 def alert(name, true, fired, severity="warning", **labels):

@@ -33,9 +33,11 @@ READS = frozenset(
     for line in """
     cat /proc/cmdline
     cat /proc/sys/kernel/numa_balancing
+    cat /sys/class/net/NETDEV/ecn/roce_rp/enable/3
     devlink health show
     dmesg -T
     ethtool -I --show-fec NETDEV
+    ethtool -i NETDEV
     ethtool -m NETDEV
     fabric-exporter check-config --config.file FILE
     fabric-exporter ib diff FILE
