@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-LINE = re.compile(r"\d\d:\d\d:\d\d (\w+) +(firing|resolved) +(\w+)\{(.*?)\} ")
+LINE = re.compile(r"\d\d:\d\d:\d\d (\w+) +(firing|resolved) +(\w+)\{(.*?)\} (.*)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -20,10 +20,12 @@ class Notice:
     status: str
     alert: str
     labels: dict[str, str]
+    text: str
 
-    def matches(self, alert: str, labels: dict[str, str]) -> bool:
-        """Return whether it is about an alert, by a pattern of its name and by some of its labels."""
-        return re.fullmatch(alert, self.alert) is not None and labels.items() <= self.labels.items()
+    def matches(self, alert: str, labels: dict[str, str], text: str = "") -> bool:
+        """Return whether it is about an alert, by patterns of its name and of its text, and by some of its labels."""
+        is_about = re.fullmatch(alert, self.alert) is not None and labels.items() <= self.labels.items()
+        return is_about and re.search(text, self.text) is not None
 
 
 class DemoCluster:
@@ -46,7 +48,7 @@ class DemoCluster:
     def notices(self) -> list[Notice]:
         """The alerts so far."""
         found = map(LINE.match, (self.folder / "out").read_text().splitlines())
-        return [Notice(one[1], one[2], one[3], dict(LABEL.findall(one[4]))) for one in found if one]
+        return [Notice(one[1], one[2], one[3], dict(LABEL.findall(one[4])), one[5]) for one in found if one]
 
 
 @contextmanager

@@ -195,4 +195,5 @@ RULES: tuple[PortRule, ...] = (
     *(PortRule("link_full", prefix, Form.FILL, _FILL, 0.8, 300) for prefix in (RDMA, NIC, SWITCH, IB)),
     PortRule("rate_limited", NIC, Form.FILL, (("transmit_bytes_per_second",),), 0.8, 60, _RATE_LIMIT),
     *_rises("queue_drops", "transmit_queue_drops_total", 100, 60, (NIC,)),
+    *_rises("ack_timeouts", "local_ack_timeouts_total", 1, 120, (RDMA,)),
 )

@@ -169,6 +169,15 @@ PORT_RULES: tuple[CauseRule, ...] = (
         is_effect=True,
     ),
     CauseRule(
+        "ack_timeouts",
+        "{value} of its requests had no acknowledgement within their timeout, in 2 minutes",
+        slow=0.4,
+        hang=0.8,
+        late=0.1,
+        remedy="Packets or their acknowledgements are lost: check its link and the path, with ping and ib_write_bw.",
+        value_format="number",
+    ),
+    CauseRule(
         "fec_uncorrectable",
         "{value} uncorrectable FEC blocks within 10 minutes",
         slow=0.8,

@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's Flight Recorder on a host of the fabric: written once a minute while the job hangs, one a rank.
+"""Dumps of PyTorch's Flight Recorder on a host of the fabric: written twice a minute while the job hangs, one a rank.
 
 The form is that of torch's `_dump_nccl_trace_json` (schema 2.9) without TORCH_NCCL_ENABLE_TIMING, so without durations:
 they are those of Inspector's files.
@@ -15,8 +15,9 @@ from types import MappingProxyType
 from exporter.simulator.fabric.job import Job
 from exporter.simulator.training.engine import Ended
 
-EVERY = 60.0
-"""Seconds of a hang after which the ranks write their dumps, again and again until it is over."""
+EVERY = 30.0
+"""Seconds of a hang after which the ranks write their dumps, again and again until it is over; the exporter believes a
+hang of a minute."""
 
 KEPT = 16
 """Collectives of a communicator that ended, in a dump."""

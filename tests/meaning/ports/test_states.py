@@ -276,15 +276,23 @@ def test_shares_of_packets(prefix, counted, base, kind, threshold):
 
 
 def test_sequence_errors_and_timeouts_replace_missing_retransmissions():
-    def told_of(*endings):
+    def shares_of(*endings):
         rows = [
             dict.fromkeys(endings, 100 * place) | {"transmit_packets_total": 1_000_000 * place} for place in range(4)
         ]
-        return [(one.kind, pytest.approx(one.value)) for one in course(RDMA, rows)[-1]]
+        found = [one for one in course(RDMA, rows)[-1] if one.kind == "retransmissions"]
+        return [pytest.approx(one.value) for one in found]
 
     both = ("packet_sequence_errors_total", "local_ack_timeouts_total")
-    assert told_of(*both) == [("retransmissions", 0.0002)]
-    assert told_of(*both[:1]) == []  # as the alert, which needs both
+    assert shares_of(*both) == [0.0002]
+    assert shares_of(*both[:1]) == []  # as the alert, which needs both
+
+
+def test_a_request_without_acknowledgement_is_a_state_for_two_minutes():
+    rows = [{"local_ack_timeouts_total": count} for count in (5, 6, *[6] * 14)]
+    found = [kinds(states) for states in course(RDMA, rows)]
+    assert found[1:13] == [["ack_timeouts"]] * 12
+    assert found[15] == []
 
 
 def test_more_marks_than_packets_give_no_state():
