@@ -6,9 +6,10 @@ stays at a level, at which all others start together. It is continued at the rat
 ranks leave each operation together, and the lateness of all operations adds up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from statistics import median_low
 
 import msgspec
 
@@ -24,6 +25,9 @@ MAX_LAPS = 96
 KEPT_SECONDS = 400.0
 """… this many seconds."""
 
+KEPT_OPERATIONS = 8192
+"""Operations of complete laps that are stored of a job: several steps of a thousand."""
+
 WARM_UP = 3
 """First steps of a communicator, which compile and allocate, and are not judged."""
 
@@ -34,8 +38,13 @@ MIN_ADDED_SHARE = 0.25
 """… where it adds up: those that are known show the others, and of two ranks that lose a third half is compared."""
 
 LEVEL = 0.85
-"""Share of the most lateness from which on a rank is at the level of all further operations."""
+"""Lateness of a rank over that of before from which on it is at the same level, in …"""
 
+MIN_LEVEL = 3
+"""… so many operations that follow each other; and …"""
+
+MIN_GROWTH = 0.3
+"""… share of that lateness by which it must have grown before, to show its rate."""
 
 NOT_GROWN = 1.5
 """Lateness of the others over that in the first operation of a step, up to which it does not grow: they leave each
@@ -64,11 +73,20 @@ class StreamLaps:
 
     Attributes:
         count: Operations of a lap.
+        pattern: The pattern of a lap, if lateness is carried.
         operations: By sequence number.
+        folded: Operations of complete laps, which are folded again when another pattern is found.
     """
 
     count: int
+    pattern: Pattern | None = None
     operations: dict[int, Arrivals] = field(default_factory=dict)
+    folded: dict[int, Arrivals] = field(default_factory=dict)
+
+    def reopen(self) -> None:
+        """Let operations of complete laps wait again."""
+        self.operations = self.folded | self.operations
+        self.folded = {}
 
 
 @dataclass(slots=True)
@@ -130,20 +148,22 @@ def _fold_stream(
     laps: Laps, communicator: Communicator, stream: tuple[str, str], pattern: Pattern | None, now: float
 ) -> None:
     waiting, count = laps.streams[stream], laps.steps.counts.get(stream, 0)
-    operations = waiting.operations
+    room = KEPT_OPERATIONS // len(laps.streams)
     if not count:
-        for number in list(operations)[: max(len(operations) - MAX_SERIES, 0)]:
-            del operations[number]
+        _keep(waiting.operations, max(MAX_SERIES, room))
         return
-    if waiting.count != count:
+    if waiting.count != count or waiting.pattern != pattern:
         kept = laps.done.get(stream, {}) if pattern is None and waiting.count else {}
         laps.done[stream] = _renumbered(kept, waiting.count, count)
-        waiting.count = count
+        if not laps.done[stream]:
+            waiting.reopen()
+        waiting.count, waiting.pattern = count, pattern
         laps.revision += 1
     phase = 0 if pattern is None else pattern.phase
     pending = min(communicator.pending.get(stream[1], ()), default=None)
     until = communicator.highest.get(stream[1], -1) + 1 if pending is None else pending
     done = laps.done.setdefault(stream, {})
+    operations, folded = waiting.operations, waiting.folded
     by_lap: dict[int, list[int]] = {}
     for number in operations:
         by_lap.setdefault((number - phase) // count, []).append(number)
@@ -151,16 +171,24 @@ def _fold_stream(
         if (lap + 1) * count + phase > until:
             continue
         found = [operations.pop(number) for number in sorted(by_lap[lap])]
+        folded.update((one.sequence, one) for one in found)
         least = MIN_ADDED_SHARE if pattern is None else MIN_SHARE
         if lap < WARM_UP or len(found) < least * count:
             continue
         costs = _added(found, count) if pattern is None else _carried(found, pattern)
         most = max(costs.values(), default=0.0)
         waited = most if pattern is not None else sum(max(one.late.values(), default=0.0) for one in found)
-        done[lap] = Lap(now, costs, waited, pattern is not None)
+        done[lap] = Lap(max(one.time for one in found), costs, waited, pattern is not None)
         laps.added.append((*stream, lap))
+    _keep(folded, room)
     while len(done) > MAX_LAPS or (done and now - done[min(done)].time > KEPT_SECONDS):
         del done[min(done)]
+
+
+def _keep(operations: dict[int, Arrivals], most: int) -> None:
+    """Drop operations but so many."""
+    for number in list(operations)[: max(len(operations) - most, 0)]:
+        del operations[number]
 
 
 def _renumbered(done: Mapping[int, Lap], before: int, count: int) -> dict[int, Lap]:
@@ -220,10 +248,55 @@ def _of_tooth(operations: Sequence[Arrivals], phase: int, period: int, count: in
 def _at_the_end(row: Sequence[tuple[int, float, bool]], count: int) -> float:
     """Return how late a rank is before lateness is reset, from its lateness by place since the last reset."""
     most = max(lateness for _, lateness, _ in row)
-    begun, start = min((lateness, place) for place, lateness, _ in row)  # before it is what is left of the last pass
-    reached = ((place, lateness) for place, lateness, _ in row if place > start and lateness >= LEVEL * most)
-    place, lateness = next(reached, (start, most))
-    behind = [together for at, _, together in row if at > place]
-    if place == start or len(behind) < 2 or sum(behind) < len(behind) / 2:
-        return most
-    return lateness + (lateness - begun) / (place - start) * (count - place)
+    row = _without_glitches(row)
+    extra, rate, since = 0.0, 0.0, 0
+    for begin, end in _levels(row):
+        rate = _later_rate(row[since : begin + 1]) or rate if since else _first_rate(row[: end + 1])
+        until = count if end == len(row) - 1 else row[end][0]
+        extra += max(rate * (until - row[begin][0]) - (row[end][1] - row[begin][1]), 0.0)
+        since = end
+    return most + extra
+
+
+def _levels(row: Sequence[tuple[int, float, bool]]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last index of operations in which a rank is late by the same, and the others together."""
+    begin = 0
+    while begin < len(row):
+        end, least, most = begin + 1, LEVEL * row[begin][1], row[begin][1] / LEVEL
+        while end < len(row) and least <= row[end][1] <= most:
+            end += 1
+        together = sum(is_together for _, _, is_together in row[begin + 1 : end])
+        if end - begin >= MIN_LEVEL and 2 * together >= end - begin - 1:
+            yield begin, end - 1
+        begin = end
+
+
+def _first_rate(row: Sequence[tuple[int, float, bool]]) -> float:
+    """Return by how much lateness grew from one operation to the next until the first level, at which the row ends."""
+    low = min(range(len(row)), key=lambda index: row[index][1])  # before it is what is left of the last pass
+    reached = (one for one in row[low + 1 :] if one[1] >= LEVEL * row[-1][1])
+    place, lateness, _ = next(reached, row[low])
+    return (lateness - row[low][1]) / max(place - row[low][0], 1)
+
+
+def _later_rate(row: Sequence[tuple[int, float, bool]]) -> float:
+    """Return the middle rate of the highest rise to a further level; 0 if there is none, or a single jump: a pause."""
+    growth, low, first, last = 0.0, 0, 0, 0
+    for index, (_, lateness, _) in enumerate(row):
+        if lateness < row[low][1]:
+            low = index
+        elif lateness - row[low][1] > growth:
+            growth, first, last = lateness - row[low][1], low, index
+    if growth < MIN_GROWTH * row[-1][1] or last - first < 2:
+        return 0.0
+    rises = [(row[one + 1][1] - row[one][1]) / (row[one + 1][0] - row[one][0]) for one in range(first, last)]
+    return max(median_low(rises), 0.0)
+
+
+def _without_glitches(row: Sequence[tuple[int, float, bool]]) -> Sequence[tuple[int, float, bool]]:
+    """Return a row with the middle lateness of each operation and its neighbours: one record may be missing."""
+    inner = [
+        (place, sorted((before, lateness, after))[1], together)
+        for (_, before, _), (place, lateness, together), (_, after, _) in zip(row, row[1:], row[2:], strict=False)
+    ]
+    return [row[0], *inner, row[-1]] if inner else row

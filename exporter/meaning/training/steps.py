@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from exporter.meaning.training import paces
 from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.long_periods import SMALLEST, exact_period
 from exporter.meaning.training.paces import Pace, StreamName
-from exporter.meaning.training.patterns import KEPT_SERIES, MIN_REPETITIONS, find_pattern, is_passed_on
+from exporter.meaning.training.patterns import KEPT_SERIES, find_pattern, is_passed_on
+from exporter.meaning.training.periods import MIN_REPETITIONS
 from exporter.meaning.training.records import Arrivals, Job
 from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth
 
@@ -262,7 +264,7 @@ def _conclude(
     period = _period_of_clock(steps, groups, counted, clock)
     span = steps.snapshots[-1].time - steps.snapshots[0].time
     is_rarer = any(moved.get(stream, 0) > 0 for group in groups.keys() - counted.keys() for stream in groups[group])
-    if counted[clock] < period * MIN_STEPS or span <= 0 or not _is_clock(counted, clock, series, steps, is_rarer):
+    if counted[clock] < period * MIN_STEPS or span <= 0 or not _is_clock(groups, clock, series, steps, is_rarer):
         steps.seconds, steps.counts = None, {}
         return
     number = counted[clock] / period
@@ -307,7 +309,9 @@ def _period_of_clock(
 def _whole(series: Series, pattern: Pattern, times: int) -> Pattern:
     """Return the pattern of a step in which one repeats: the passes of a step may be alike in part."""
     if series.whole is None or series.whole[:2] != (pattern, times):
-        series.whole = pattern, times, find_teeth(series.values, pattern.period * times) or pattern.repeated(times)
+        period = pattern.period * times
+        period = exact_period(series.values, period) if period >= SMALLEST else period
+        series.whole = pattern, times, find_teeth(series.values, period) or pattern.repeated(times)
     return series.whole[2]
 
 
@@ -316,11 +320,13 @@ def _repeats(period: int, times: int, expected: float) -> bool:
     return 1 <= times <= MAX_REPEATS and abs(period * times - expected) <= max(1.0, expected / 8)
 
 
-def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, steps: Steps, is_rarer: bool) -> bool:
+def _is_clock(
+    groups: dict[Group, list[StreamName]], clock: Group, series: Series | None, steps: Steps, is_rarer: bool
+) -> bool:
     """Return whether one operation, or one period, of the clock is one step.
 
     Args:
-        counted: Operations by group.
+        groups: Communicators and kinds by group.
         clock: The group with the fewest.
         series: Its series.
         steps: What is known of the steps.
@@ -330,10 +336,23 @@ def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, st
     lasted = 0.0 if begun is None else steps.snapshots[-1].time - begun
     if is_rarer and lasted < RARE_SECONDS:
         return False
-    if max(counted.values()) >= SAME_COUNT * counted[clock]:
+    if _is_fewer(steps, groups, clock):
         return True
     if series is None or series.pattern is not None:
         return series is not None or len(steps.series) >= MAX_GROUPS
     if lasted >= ENOUGH_SECONDS:
         return True
     return lasted >= SEARCHED_SECONDS and len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values)
+
+
+def _is_fewer(steps: Steps, groups: dict[Group, list[StreamName]], clock: Group) -> bool:
+    """Return whether others have several times as many operations as the clock, since its first one.
+
+    Before it there is a part of a step only, as the forward pass of one that compiles.
+    """
+    latest = steps.snapshots[-1].highest
+    first = next(one.highest for one in steps.snapshots if any(stream in one.highest for stream in groups[clock]))
+    moved = {
+        group: max(latest[stream] - first.get(stream, -1) for stream in streams) for group, streams in groups.items()
+    }
+    return max(moved.values()) >= SAME_COUNT * max(moved[clock], 1)
