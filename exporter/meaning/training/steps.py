@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from exporter.meaning.training import paces
 from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.connected import are_connected
 from exporter.meaning.training.long_periods import SMALLEST, exact_period
 from exporter.meaning.training.paces import Pace, StreamName
 from exporter.meaning.training.patterns import KEPT_SERIES, find_pattern, is_passed_on
@@ -47,7 +48,10 @@ ENOUGH_SECONDS = 120.0
 """… this many seconds; not needed where other communicators have …"""
 
 RARE_SECONDS = 60.0
-"""Seconds for which groups with a few operations may become the clock."""
+"""Seconds for which groups with a few operations may become the clock, or …"""
+
+RARE_PAUSES = 2.5
+"""… so many times as long as until the last of these operations: they may be of long steps."""
 
 SAME_COUNT = 4
 """… this many times as many operations: then the clock counts steps."""
@@ -190,7 +194,7 @@ def update(job: Job, steps: Steps, now: float) -> None:
     counted = {group: count for group, count in counted.items() if count >= MIN_STEPS}
     _search(steps, counted, now)
     _choose_clock(job, steps, groups, counted)
-    _conclude(steps, groups, counted, moved)
+    _conclude(steps, groups, counted, moved, may_be_longer=_may_be_longer(job, steps, groups, counted, moved))
 
 
 def _moved(steps: Steps, highest: dict[StreamName, int]) -> dict[StreamName, int]:
@@ -252,7 +256,12 @@ def _choose_clock(job: Job, steps: Steps, groups: dict[Group, list[StreamName]],
 
 
 def _conclude(
-    steps: Steps, groups: dict[Group, list[StreamName]], counted: dict[Group, int], moved: dict[StreamName, int]
+    steps: Steps,
+    groups: dict[Group, list[StreamName]],
+    counted: dict[Group, int],
+    moved: dict[StreamName, int],
+    *,
+    may_be_longer: bool,
 ) -> None:
     """Derive seconds and operations of a step."""
     steps.carried = {}
@@ -263,8 +272,7 @@ def _conclude(
     series = steps.series.get(clock)
     period = _period_of_clock(steps, groups, counted, clock)
     span = steps.snapshots[-1].time - steps.snapshots[0].time
-    is_rarer = any(moved.get(stream, 0) > 0 for group in groups.keys() - counted.keys() for stream in groups[group])
-    if counted[clock] < period * MIN_STEPS or span <= 0 or not _is_clock(groups, clock, series, steps, is_rarer):
+    if counted[clock] < period * MIN_STEPS or span <= 0 or may_be_longer or not _is_clock(groups, clock, series, steps):
         steps.seconds, steps.counts = None, {}
         return
     number = counted[clock] / period
@@ -320,9 +328,7 @@ def _repeats(period: int, times: int, expected: float) -> bool:
     return 1 <= times <= MAX_REPEATS and abs(period * times - expected) <= max(1.0, expected / 8)
 
 
-def _is_clock(
-    groups: dict[Group, list[StreamName]], clock: Group, series: Series | None, steps: Steps, is_rarer: bool
-) -> bool:
+def _is_clock(groups: dict[Group, list[StreamName]], clock: Group, series: Series | None, steps: Steps) -> bool:
     """Return whether one operation, or one period, of the clock is one step.
 
     Args:
@@ -330,12 +336,9 @@ def _is_clock(
         clock: The group with the fewest.
         series: Its series.
         steps: What is known of the steps.
-        is_rarer: Whether other groups have a few operations, but too few to count them: a step may be longer.
     """
     begun = None if series is None else series.begun
     lasted = 0.0 if begun is None else steps.snapshots[-1].time - begun
-    if is_rarer and lasted < RARE_SECONDS:
-        return False
     if _is_fewer(steps, groups, clock):
         return True
     if series is None or series.pattern is not None:
@@ -343,6 +346,26 @@ def _is_clock(
     if lasted >= ENOUGH_SECONDS:
         return True
     return lasted >= SEARCHED_SECONDS and len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values)
+
+
+def _may_be_longer(
+    job: Job,
+    steps: Steps,
+    groups: dict[Group, list[StreamName]],
+    counted: dict[Group, int],
+    moved: dict[StreamName, int],
+) -> bool:
+    """Return whether a step may end with communicators that have too few operations to count them yet, or none."""
+    series = None if steps.clock is None else steps.series.get(steps.clock)
+    now = steps.snapshots[-1].time
+    begun = now if series is None or series.begun is None else series.begun
+    if now - begun > MAX_COUNTED_SECONDS:
+        return False
+    streams = [stream for group in groups.keys() - counted.keys() for stream in groups[group]]
+    rarer = [job.communicators[stream[0]].last_seen - begun for stream in streams if moved.get(stream, 0) > 0]
+    if rarer and now - begun < max(RARE_SECONDS, RARE_PAUSES * max(rarer)):
+        return True
+    return not are_connected(job, {name for of_group in groups.values() for name, _ in of_group})
 
 
 def _is_fewer(steps: Steps, groups: dict[Group, list[StreamName]], clock: Group) -> bool:
