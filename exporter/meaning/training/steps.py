@@ -293,7 +293,8 @@ def _conclude(
             exact = paces.of_a_step([one.paces for one in steps.snapshots], streams, period)
             for stream in streams:
                 exact.setdefault(stream, paces.by_all_reports(moved.get(stream, 0), number))
-            counts |= paces.whole_numbers(steps.counts, exact)
+            is_part = found is not None and not found.resets and group != clock and times > 1
+            counts |= paces.whole_numbers(steps.counts, exact, found.period if found is not None and is_part else 1)
     steps.counts = counts
 
 
