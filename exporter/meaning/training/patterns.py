@@ -56,7 +56,7 @@ def is_passed_on(values: Mapping[int, Lateness]) -> bool:
     return row is not None and correlation(row, 1) > PASSED_ON
 
 
-def find_pattern(values: Mapping[int, Lateness], known: int | None = None) -> Pattern | None:
+def find_pattern(values: Mapping[int, Lateness], before: Pattern | None = None) -> Pattern | None:
     """Return the pattern in a series, or None.
 
     Its period is that of the other ranks' lateness, since the last one may be missing, or far too late to vary; or else
@@ -64,13 +64,14 @@ def find_pattern(values: Mapping[int, Lateness], known: int | None = None) -> Pa
 
     Args:
         values: Lateness by sequence number.
-        known: The period that was found before: it is tried first.
+        before: The pattern that was found before: its period is tried first, and shows it still if nothing else does.
     """
     rows = list(_rows(values))
-    if known is not None:
-        pattern = _teeth_of(values, _nearest(rows, known, 1), len(rows[0])) if rows else None
-        if pattern is not None:
-            return pattern
+    known = None if before is None else before.period
+    again = None if known is None else _nearest(rows, known, 1)
+    pattern = _teeth_of(values, again, MAX_SERIES)
+    if pattern is not None:
+        return pattern
     periods = [find_period(row) for row in rows]
     for row, period in zip(rows, periods, strict=True):
         near = None if period is None else _nearest(rows, period, period // NEAR)
@@ -87,7 +88,7 @@ def find_pattern(values: Mapping[int, Lateness], known: int | None = None) -> Pa
             and correlation(row, period) >= max(MIN_BLOCKED, MIN_BLOCKED_SIGMAS / sqrt(len(row)))
         ):
             return Pattern(period, 0, ())
-    return None
+    return before if again == known else None
 
 
 def _rows(values: Mapping[int, Lateness]) -> Iterator[list[float]]:

@@ -19,7 +19,7 @@ from exporter.meaning.training.paces import Pace, StreamName
 from exporter.meaning.training.patterns import KEPT_SERIES, find_pattern, is_passed_on
 from exporter.meaning.training.periods import MIN_REPETITIONS
 from exporter.meaning.training.records import Arrivals, Job
-from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth
+from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth, is_same_rank_last
 
 SNAPSHOT_SECONDS = 4.0
 """Seconds between two snapshots of how far communicators are."""
@@ -42,7 +42,7 @@ ENOUGH_SERIES = 48
 """Operations of a clock without a pattern of which each is a step, if they are of at least …"""
 
 SEARCHED_SECONDS = 20.0
-"""… this many seconds, and lateness does not pass from one to the next; or else after …"""
+"""… this many seconds, and lateness does not pass from one to the next; or else, if the last rank does not, after …"""
 
 ENOUGH_SECONDS = 120.0
 """… this many seconds; not needed where other communicators have …"""
@@ -226,7 +226,7 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
     for series in (steps.series[group] for group in counted if group in steps.series):
         if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
             series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
-            found = find_pattern(series.values, series.pattern.period if series.pattern else None)
+            found = find_pattern(series.values, series.pattern)
             _compare(series, found)
 
 
@@ -344,9 +344,10 @@ def _is_clock(groups: dict[Group, list[StreamName]], clock: Group, series: Serie
         return True
     if series is None or series.pattern is not None:
         return series is not None or len(steps.series) >= MAX_GROUPS
-    if lasted >= ENOUGH_SECONDS:
-        return True
-    return lasted >= SEARCHED_SECONDS and len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values)
+    was_one = any(steps.counts.get(stream) == 1 for stream in groups[clock])
+    if lasted < SEARCHED_SECONDS or (not was_one and is_same_rank_last(series.values)):
+        return lasted >= MAX_COUNTED_SECONDS
+    return lasted >= ENOUGH_SECONDS or (len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values))
 
 
 def _may_be_longer(

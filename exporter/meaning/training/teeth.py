@@ -55,6 +55,12 @@ MIN_SAME = 0.3
 MORE_SAME = 0.15
 """… so much more than by chance."""
 
+RECENT_VALUES = 128
+"""Latest operations that show whether the same rank is the last in several, …"""
+
+MAX_SLOW = 2
+"""… but for so many ranks, which may be slow."""
+
 ENOUGH_VALUES = 8
 """Values at a place of which the middle one counts."""
 
@@ -131,6 +137,22 @@ def _middle(found: Sequence[float]) -> float:
     if len(found) >= ENOUGH_VALUES:
         return median(found)
     return sorted(found)[len(found) * 3 // 4] if found else 0.0
+
+
+def is_same_rank_last(values: Mapping[int, Lateness]) -> bool:
+    """Return whether the last rank of an operation is often that of the next: then a step has several operations.
+
+    The ranks that are the last most often show nothing: they may be slow.
+    """
+    recent = list(values.items())[-RECENT_VALUES:]
+    counts = Counter(one.rank for _, one in recent)
+    slow = {rank for rank, _ in counts.most_common(MAX_SLOW)} | {""}
+    pairs = [
+        following.rank == one.rank
+        for number, one in recent
+        if one.rank not in slow and (following := values.get(number + 1)) is not None and following.rank not in slow
+    ]
+    return len(pairs) >= MIN_PAIRS and sum(pairs) >= max(MIN_SAME, 1 / len(counts) + MORE_SAME) * len(pairs)
 
 
 def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[int]) -> bool:
