@@ -1,19 +1,17 @@
 """Laps: how late the ranks of a communicator were in one step, from the operations of the step.
 
-Where lateness is carried, a rank costs the step how late it is at its end. The others cannot be seen to wait longer
-than one operation lasts, since the next one is queued by then: lateness that grew from operation to operation then
-stays at a level, at which all others start together. It is continued at the rate at which it grew before. Elsewhere
-ranks leave each operation together, and the lateness of all operations adds up.
+Where lateness is carried, a rank costs the step how late it is at its end, of which a level shows a part only.
+Elsewhere ranks leave each operation together, and the lateness of all operations adds up.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from statistics import median_low
 
 import msgspec
 
 from exporter.meaning.training import steps as step_counts
+from exporter.meaning.training.levels import Placed, lateness_at_the_end
 from exporter.meaning.training.patterns import MAX_SERIES
 from exporter.meaning.training.records import Arrivals, Communicator, Job
 from exporter.meaning.training.steps import Steps
@@ -36,15 +34,6 @@ MIN_SHARE = 0.5
 
 MIN_ADDED_SHARE = 0.25
 """… where it adds up: those that are known show the others, and of two ranks that lose a third half is compared."""
-
-LEVEL = 0.85
-"""Lateness of a rank over that of before from which on it is at the same level, in …"""
-
-MIN_LEVEL = 3
-"""… so many operations that follow each other; and …"""
-
-MIN_GROWTH = 0.3
-"""… share of that lateness by which it must have grown before, to show its rate."""
 
 NOT_GROWN = 1.5
 """Lateness of the others over that in the first operation of a step, up to which it does not grow: they leave each
@@ -237,66 +226,9 @@ def _of_tooth(operations: Sequence[Arrivals], phase: int, period: int, count: in
         count: Number of the operations without a reset.
     """
     together_at = max(TOGETHER * max(one.others for one in operations), NOT_GROWN * operations[0].others)
-    rows: dict[str, list[tuple[int, float, bool]]] = {}
+    rows: dict[str, list[Placed]] = {}
     for one in operations:
         together = one.others <= together_at
         for rank, lateness in one.late.items():
-            rows.setdefault(rank, []).append(((one.sequence - phase) % period + 1, lateness, together))
-    return {rank: _at_the_end(row, count) for rank, row in rows.items()}
-
-
-def _at_the_end(row: Sequence[tuple[int, float, bool]], count: int) -> float:
-    """Return how late a rank is before lateness is reset, from its lateness by place since the last reset."""
-    most = max(lateness for _, lateness, _ in row)
-    row = _without_glitches(row)
-    extra, rate, since = 0.0, 0.0, 0
-    for begin, end in _levels(row):
-        rate = _later_rate(row[since : begin + 1]) or rate if since else _first_rate(row[: end + 1])
-        until = count if end == len(row) - 1 else row[end][0]
-        extra += max(rate * (until - row[begin][0]) - (row[end][1] - row[begin][1]), 0.0)
-        since = end
-    return most + extra
-
-
-def _levels(row: Sequence[tuple[int, float, bool]]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last index of operations in which a rank is late by the same, and the others together."""
-    begin = 0
-    while begin < len(row):
-        end, least, most = begin + 1, LEVEL * row[begin][1], row[begin][1] / LEVEL
-        while end < len(row) and least <= row[end][1] <= most:
-            end += 1
-        together = sum(is_together for _, _, is_together in row[begin + 1 : end])
-        if end - begin >= MIN_LEVEL and 2 * together >= end - begin - 1:
-            yield begin, end - 1
-        begin = end
-
-
-def _first_rate(row: Sequence[tuple[int, float, bool]]) -> float:
-    """Return by how much lateness grew from one operation to the next until the first level, at which the row ends."""
-    low = min(range(len(row)), key=lambda index: row[index][1])  # before it is what is left of the last pass
-    reached = (one for one in row[low + 1 :] if one[1] >= LEVEL * row[-1][1])
-    place, lateness, _ = next(reached, row[low])
-    return (lateness - row[low][1]) / max(place - row[low][0], 1)
-
-
-def _later_rate(row: Sequence[tuple[int, float, bool]]) -> float:
-    """Return the middle rate of the highest rise to a further level; 0 if there is none, or a single jump: a pause."""
-    growth, low, first, last = 0.0, 0, 0, 0
-    for index, (_, lateness, _) in enumerate(row):
-        if lateness < row[low][1]:
-            low = index
-        elif lateness - row[low][1] > growth:
-            growth, first, last = lateness - row[low][1], low, index
-    if growth < MIN_GROWTH * row[-1][1] or last - first < 2:
-        return 0.0
-    rises = [(row[one + 1][1] - row[one][1]) / (row[one + 1][0] - row[one][0]) for one in range(first, last)]
-    return max(median_low(rises), 0.0)
-
-
-def _without_glitches(row: Sequence[tuple[int, float, bool]]) -> Sequence[tuple[int, float, bool]]:
-    """Return a row with the middle lateness of each operation and its neighbours: one record may be missing."""
-    inner = [
-        (place, sorted((before, lateness, after))[1], together)
-        for (_, before, _), (place, lateness, together), (_, after, _) in zip(row, row[1:], row[2:], strict=False)
-    ]
-    return [row[0], *inner, row[-1]] if inner else row
+            rows.setdefault(rank, []).append(Placed((one.sequence - phase) % period + 1, lateness, together))
+    return {rank: lateness_at_the_end(row, count) for rank, row in rows.items()}
