@@ -1,22 +1,34 @@
-"""Whether communicators connect the ranks of a job: if not, rarer ones, which end its steps, have not been seen yet."""
+"""Whether communicators connect the hosts of a job: if not, rarer ones, which end its steps, have not been seen yet."""
 
 from collections.abc import Iterable
 
 from exporter.meaning.training.records import Job
 
+OUTSIDE = ""
+"""Stands for all ranks that do not report here."""
+
 
 def are_connected(job: Job, names: Iterable[str]) -> bool:
-    """Return whether ranks are connected by communicators, as far as they are known here.
+    """Return whether ranks of several hosts are connected, as far as they are known here, or all ranks are.
 
-    Communicators with ranks that do not report here are connected outside. So are the stages of a pipeline, by sends
-    and receives.
+    Communicators with ranks that do not report here are connected outside. Stages of a pipeline are connected by sends
+    and receives, which may not be reported.
     """
-    parts: list[set[str]] = []
+    if job.exchanges:
+        return True
+    above: dict[str, str] = {}
+
+    def top(rank: str) -> str:
+        while (higher := above.setdefault(rank, rank)) != rank:
+            above[rank] = rank = above[higher]
+        return rank
+
     for name in names:
         communicator = job.communicators[name]
-        joined = set(communicator.members)
-        if len(joined) < communicator.ranks:
-            joined.add("")
-        apart = [part for part in parts if not part & joined]
-        parts = [*apart, joined.union(*(part for part in parts if part & joined))]
-    return len(parts) <= 1 or bool(job.exchanges)
+        joined = [*communicator.members, *([OUTSIDE] if len(communicator.members) < communicator.ranks else ())]
+        for rank in joined:
+            above[top(rank)] = top(joined[0])
+    hosts: dict[str, set[str | None]] = {}
+    for rank in above:
+        hosts.setdefault(top(rank), set()).add(None if rank == OUTSIDE else job.hosts.get(rank))
+    return len(hosts) <= 1 or any(len(of_part) > 1 for of_part in hosts.values())

@@ -21,7 +21,7 @@ PART_STEPS = 1.0
 REPORT_STEPS = 1.8
 """The same of counts of all ranks, which report at different times."""
 
-LIMITED = 20
+LIMITED = 10
 """First and last reports of a rank that limit the operations of a step."""
 
 LOST = 2

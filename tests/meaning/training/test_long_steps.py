@@ -111,21 +111,34 @@ def test_operations_are_counted_again_when_their_pattern_is_found():
 
 
 def job_of(*groups, ranks=None):
-    job = Job(0.0, 0.0)
+    """Return a job with communicators of these ranks, of which each host has two."""
+    job = Job(0.0, 0.0, hosts={str(rank): f"gpu-{rank // 2}" for rank in range(8)})
     for place, members in enumerate(groups):
         communicator = Communicator(ranks or len(members), 1, 0, 0.0, "gpu-0", members=dict.fromkeys(members, 0.0))
         job.communicators[f"0x{place}"] = communicator
     return job
 
 
-def test_ranks_that_nothing_connects_have_communicators_that_were_not_seen_yet():
-    tensor = ["01", "23"]
-    apart, whole, seen_here = job_of(*tensor), job_of(*tensor, "02"), job_of(*tensor, ranks=4)
-    assert not are_connected(apart, apart.communicators)
-    assert are_connected(whole, whole.communicators)
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (["01", "23"], False),
+        (["01", "23", "02", "13"], True),
+        (["01", "23", "45", "67", "02", "13", "46", "57"], True),
+        (["01"], True),
+    ],
+    ids=["tensor groups", "with data groups", "two stages whose sends are not reported", "one host"],
+)
+def test_hosts_that_nothing_connects_have_communicators_that_were_not_seen_yet(groups, expected):
+    job = job_of(*groups)
+    assert are_connected(job, job.communicators) is expected
+
+
+def test_what_does_not_report_here_and_sends_and_receives_connect_hosts():
+    seen_here, pipeline = job_of("01", "23", ranks=4), job_of("01", "23")
+    pipeline.exchanges["0"] = Exchange()
     assert are_connected(seen_here, seen_here.communicators)
-    apart.exchanges["0"] = Exchange()
-    assert are_connected(apart, apart.communicators), "stages are connected by sends and receives"
+    assert are_connected(pipeline, pipeline.communicators)
 
 
 def test_an_operation_is_no_step_where_the_same_rank_is_the_last_in_several():
