@@ -364,8 +364,9 @@ def _may_be_longer(
     if now - begun > MAX_COUNTED_SECONDS:
         return False
     streams = [stream for group in groups.keys() - counted.keys() for stream in groups[group]]
-    rarer = [job.communicators[stream[0]].last_seen - begun for stream in streams if moved.get(stream, 0) > 0]
-    if rarer and now - begun < max(RARE_SECONDS, RARE_PAUSES * max(rarer)):
+    since = max(begun, steps.snapshots[0].time)
+    rarer = [job.communicators[stream[0]].last_seen - since for stream in streams if moved.get(stream, 0) > 0]
+    if rarer and now - since < max(RARE_SECONDS, RARE_PAUSES * max(rarer)):
         return True
     return not are_connected(job, {name for of_group in groups.values() for name, _ in of_group})
 

@@ -7,6 +7,7 @@ each collective blocks the pass, all ranks leave it together, and lateness begin
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import sqrt
 from statistics import median
 from typing import NamedTuple
 
@@ -59,7 +60,10 @@ RECENT_VALUES = 128
 """Latest operations that show whether the same rank is the last in several, …"""
 
 MAX_SLOW = 2
-"""… but for so many ranks, which may be slow."""
+"""… but for so many ranks, which may be slow, if it is that more often, by …"""
+
+SAME_SIGMAS = 3.5
+"""… standard deviations, than chance makes it."""
 
 ENOUGH_VALUES = 8
 """Values at a place of which the middle one counts."""
@@ -145,14 +149,19 @@ def is_same_rank_last(values: Mapping[int, Lateness]) -> bool:
     The ranks that are the last most often show nothing: they may be slow.
     """
     recent = list(values.items())[-RECENT_VALUES:]
-    counts = Counter(one.rank for _, one in recent)
-    slow = {rank for rank, _ in counts.most_common(MAX_SLOW)} | {""}
+    counts = Counter(one.rank for _, one in recent if one.rank)
+    for rank, _ in counts.most_common(MAX_SLOW):
+        del counts[rank]
     pairs = [
         following.rank == one.rank
         for number, one in recent
-        if one.rank not in slow and (following := values.get(number + 1)) is not None and following.rank not in slow
+        if one.rank in counts and (following := values.get(number + 1)) is not None and following.rank in counts
     ]
-    return len(pairs) >= MIN_PAIRS and sum(pairs) >= max(MIN_SAME, 1 / len(counts) + MORE_SAME) * len(pairs)
+    if len(pairs) < MIN_PAIRS:
+        return False
+    chance = sum(count * count for count in counts.values()) / counts.total() ** 2
+    by_chance = chance + SAME_SIGMAS * sqrt(chance * (1 - chance) / len(pairs))
+    return sum(pairs) >= max(MIN_SAME, by_chance) * len(pairs)
 
 
 def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[int]) -> bool:

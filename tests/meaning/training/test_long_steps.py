@@ -142,16 +142,13 @@ def test_what_does_not_report_here_and_sends_and_receives_connect_hosts():
 
 
 def test_an_operation_is_no_step_where_the_same_rank_is_the_last_in_several():
-    def last(per_step, slow=()):
-        chance, values = Random(1), {}
-        for number in range(120):
-            rank = str(Random(number // per_step).randrange(32))
-            values[number] = Lateness(1000.0, 100.0, str(chance.choice(slow)) if slow and number > 60 else rank)
-        return values
+    def last(per_step, ranks, slow_from=120):
+        lasts = [Random(number // per_step).randrange(ranks) for number in range(slow_from)]
+        return {n: Lateness(1e3, 1e2, str(rank)) for n, rank in enumerate([*lasts, *[3] * (120 - slow_from)])}
 
-    assert is_same_rank_last(last(12))
-    assert not is_same_rank_last(last(1))
-    assert not is_same_rank_last(last(1, slow=[3])), "a slow rank is the last in each step"
+    assert is_same_rank_last(last(12, 32))
+    assert not any(is_same_rank_last(last(1, ranks)) for ranks in range(3, 33))
+    assert not is_same_rank_last(last(1, 32, slow_from=60)), "a slow rank is the last in each step"
 
 
 def test_operations_of_one_pass_alone_are_no_clock():
