@@ -337,7 +337,7 @@ class Collectives:
             tick.compared += 1
             compared = communicator.comparable(pending)
             tick.arrivals += compared is not pending.times
-            arrivals.append(_compared(job.waits, number, pending, compared, members))
+            arrivals.append(_compared(job.waits, number, pending, compared, members, tick.time))
 
 
 def _passed(communicator: Communicator, active: Sequence[str]) -> dict[str, int]:
@@ -358,7 +358,9 @@ def _advanced(before: Progress | None, begun: int, ended: int, now: float) -> Pr
     return Progress(begun, ended, now, now)
 
 
-def _compared(sums: Waits, number: int, pending: Pending, compared: Mapping[str, float], members: int) -> Arrivals:
+def _compared(
+    sums: Waits, number: int, pending: Pending, compared: Mapping[str, float], members: int, now: float
+) -> Arrivals:
     """Compare the ranks in an operation: add to the sums of ranks, and return which of them started it late."""
     times = pending.times
     least = min(times.values())
@@ -378,7 +380,7 @@ def _compared(sums: Waits, number: int, pending: Pending, compared: Mapping[str,
         late = dict(found if len(found) <= MAX_LATE else islice(found, max(MAX_LATE, count // 8)))
     inner = ordered[max(count // 4, 1) : max(count // 2, 2)]  # of a late host all ranks are late
     others = sum([middle - taken for taken in inner]) / len(inner)
-    return Arrivals(number, pending.size, count / max(members, count), late, others)
+    return Arrivals(number, pending.size, count / max(members, count), late, others, now)
 
 
 def nodes_of(job: Job, communicator: Communicator) -> int:

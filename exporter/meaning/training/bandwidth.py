@@ -1,8 +1,8 @@
 """Bus bandwidth of a job's collectives between nodes, compared with the bandwidth that the network should have."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf, sqrt
 from typing import NamedTuple
 
 from exporter.core.collectives import bus_factor
@@ -14,6 +14,9 @@ MIN_BYTES = 1 << 20
 
 RECENT_SECONDS = 30.0
 """Seconds of evidence from which the bandwidth is computed, or …"""
+
+MORE_MISSING = 3.0
+"""Standard deviations by which more last ranks may be missing by chance."""
 
 MIN_TICKS = 4
 """… this many ticks with traffic in them, however long they take."""
@@ -77,7 +80,7 @@ def bandwidth_shares(job: Job, history: dict[Shape, BestBandwidth], baseline: Ba
         for name, speed in by_name.items():
             expected = measured or max(baseline.allowed(name, key) or 0.0, own)
             if expected:
-                shares[name] = min(shares.get(name, math.inf), speed / expected)
+                shares[name] = min(shares.get(name, inf), speed / expected)
     return shares
 
 
@@ -130,8 +133,9 @@ def _recent_speeds(communicator: Communicator, now: float) -> dict[tuple[str, in
     """Return the middle speed of recent operations by kind and size, in bytes per microsecond.
 
     Operations without the time of the last rank to start appear slower than they were. If a share of the times is
-    missing, so are about as many of those of last ranks, and these operations are not among the fastest: the middle of
-    the others is above the middle of all. Nothing is known of a communicator with a rank that reports nothing.
+    missing, so are about as many of those of last ranks, by chance more, and these operations are not among the
+    fastest: the middle of the others is above the middle of all. Nothing is known of a communicator with a rank that
+    reports nothing.
     """
     if communicator.expected and any(now - seen > SILENT_SECONDS for seen in communicator.members.values()):
         return {}
@@ -146,7 +150,8 @@ def _recent_speeds(communicator: Communicator, now: float) -> dict[tuple[str, in
     speeds = {}
     for key, operations in found.items():
         if ticks[key] >= MIN_TICKS:
-            missing = 1 - sum(share for _, share in operations) / len(operations)
+            known = sum(share for _, share in operations) / len(operations)
+            least = max(known - MORE_MISSING * sqrt(known * (1 - known) / len(operations)), 0.0)
             ordered = sorted(speed for speed, _ in operations)
-            speeds[key] = ordered[int((missing + (1 - missing) / 2) * (len(ordered) - 1) + 0.5)]
+            speeds[key] = ordered[int((1 - least / 2) * (len(ordered) - 1) + 0.5)]
     return speeds

@@ -6,7 +6,7 @@ lost to it, now and over the last minutes: work that is imbalanced makes one ran
 """
 
 from collections.abc import Mapping, Sequence
-from math import comb
+from math import ceil, comb, log
 from statistics import median
 from typing import NamedTuple
 
@@ -105,9 +105,9 @@ def candidate(
         now: Current time.
         window: Seconds, and least number of steps.
     """
-    recent = recent_steps(laps, now, window)
     if len(laps) < MIN_LAPS or members < 2:
         return None
+    recent = recent_steps(laps, now, (window[0], max(window[1], _least_laps(members))))
     costs = [laps[number][1] for number in recent]
     usual = ALIKE_TIMES * median(max(one.values(), default=0.0) for one in costs)
     # A long pause of another rank in one step hides a rank that is late in each: then the usual costs count alone.
@@ -117,6 +117,11 @@ def candidate(
         if found is not None:
             return found
     return None
+
+
+def _least_laps(members: int) -> int:
+    """Return the steps after which chance does not explain any more that the same one of few members is the last."""
+    return ceil(log(MAX_CHANCE_STEADY / members) / log(1 / members))
 
 
 def _examined(

@@ -1,9 +1,7 @@
 """Laps: how late the ranks of a communicator were in one step, from the operations of the step.
 
-Where lateness is carried, a rank costs the step how late it is at its end. The others cannot be seen to wait longer
-than one operation lasts, since the next one is queued by then: lateness that grew from operation to operation then
-stays at a level, at which all others start together. It is continued at the rate at which it grew before. Elsewhere
-ranks leave each operation together, and the lateness of all operations adds up.
+Where lateness is carried, a rank costs the step how late it is at its end, of which a level shows a part only.
+Elsewhere ranks leave each operation together, and the lateness of all operations adds up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +11,7 @@ from itertools import groupby
 import msgspec
 
 from exporter.meaning.training import steps as step_counts
+from exporter.meaning.training.levels import Placed, lateness_at_the_end
 from exporter.meaning.training.patterns import MAX_SERIES
 from exporter.meaning.training.records import Arrivals, Communicator, Job
 from exporter.meaning.training.steps import Steps
@@ -24,6 +23,9 @@ MAX_LAPS = 96
 KEPT_SECONDS = 400.0
 """… this many seconds."""
 
+KEPT_OPERATIONS = 8192
+"""Operations of complete laps that are stored of a job: several steps of a thousand."""
+
 WARM_UP = 3
 """First steps of a communicator, which compile and allocate, and are not judged."""
 
@@ -32,10 +34,6 @@ MIN_SHARE = 0.5
 
 MIN_ADDED_SHARE = 0.25
 """… where it adds up: those that are known show the others, and of two ranks that lose a third half is compared."""
-
-LEVEL = 0.85
-"""Share of the most lateness from which on a rank is at the level of all further operations."""
-
 
 NOT_GROWN = 1.5
 """Lateness of the others over that in the first operation of a step, up to which it does not grow: they leave each
@@ -64,11 +62,20 @@ class StreamLaps:
 
     Attributes:
         count: Operations of a lap.
+        pattern: The pattern of a lap, if lateness is carried.
         operations: By sequence number.
+        folded: Operations of complete laps, which are folded again when another pattern is found.
     """
 
     count: int
+    pattern: Pattern | None = None
     operations: dict[int, Arrivals] = field(default_factory=dict)
+    folded: dict[int, Arrivals] = field(default_factory=dict)
+
+    def reopen(self) -> None:
+        """Let operations of complete laps wait again."""
+        self.operations = self.folded | self.operations
+        self.folded = {}
 
 
 @dataclass(slots=True)
@@ -130,20 +137,22 @@ def _fold_stream(
     laps: Laps, communicator: Communicator, stream: tuple[str, str], pattern: Pattern | None, now: float
 ) -> None:
     waiting, count = laps.streams[stream], laps.steps.counts.get(stream, 0)
-    operations = waiting.operations
+    room = KEPT_OPERATIONS // len(laps.streams)
     if not count:
-        for number in list(operations)[: max(len(operations) - MAX_SERIES, 0)]:
-            del operations[number]
+        _keep(waiting.operations, max(MAX_SERIES, room))
         return
-    if waiting.count != count:
+    if waiting.count != count or waiting.pattern != pattern:
         kept = laps.done.get(stream, {}) if pattern is None and waiting.count else {}
         laps.done[stream] = _renumbered(kept, waiting.count, count)
-        waiting.count = count
+        if not laps.done[stream]:
+            waiting.reopen()
+        waiting.count, waiting.pattern = count, pattern
         laps.revision += 1
     phase = 0 if pattern is None else pattern.phase
     pending = min(communicator.pending.get(stream[1], ()), default=None)
     until = communicator.highest.get(stream[1], -1) + 1 if pending is None else pending
     done = laps.done.setdefault(stream, {})
+    operations, folded = waiting.operations, waiting.folded
     by_lap: dict[int, list[int]] = {}
     for number in operations:
         by_lap.setdefault((number - phase) // count, []).append(number)
@@ -151,16 +160,24 @@ def _fold_stream(
         if (lap + 1) * count + phase > until:
             continue
         found = [operations.pop(number) for number in sorted(by_lap[lap])]
+        folded.update((one.sequence, one) for one in found)
         least = MIN_ADDED_SHARE if pattern is None else MIN_SHARE
         if lap < WARM_UP or len(found) < least * count:
             continue
         costs = _added(found, count) if pattern is None else _carried(found, pattern)
         most = max(costs.values(), default=0.0)
         waited = most if pattern is not None else sum(max(one.late.values(), default=0.0) for one in found)
-        done[lap] = Lap(now, costs, waited, pattern is not None)
+        done[lap] = Lap(max(one.time for one in found), costs, waited, pattern is not None)
         laps.added.append((*stream, lap))
+    _keep(folded, room)
     while len(done) > MAX_LAPS or (done and now - done[min(done)].time > KEPT_SECONDS):
         del done[min(done)]
+
+
+def _keep(operations: dict[int, Arrivals], most: int) -> None:
+    """Drop operations but so many."""
+    for number in list(operations)[: max(len(operations) - most, 0)]:
+        del operations[number]
 
 
 def _renumbered(done: Mapping[int, Lap], before: int, count: int) -> dict[int, Lap]:
@@ -209,21 +226,9 @@ def _of_tooth(operations: Sequence[Arrivals], phase: int, period: int, count: in
         count: Number of the operations without a reset.
     """
     together_at = max(TOGETHER * max(one.others for one in operations), NOT_GROWN * operations[0].others)
-    rows: dict[str, list[tuple[int, float, bool]]] = {}
+    rows: dict[str, list[Placed]] = {}
     for one in operations:
         together = one.others <= together_at
         for rank, lateness in one.late.items():
-            rows.setdefault(rank, []).append(((one.sequence - phase) % period + 1, lateness, together))
-    return {rank: _at_the_end(row, count) for rank, row in rows.items()}
-
-
-def _at_the_end(row: Sequence[tuple[int, float, bool]], count: int) -> float:
-    """Return how late a rank is before lateness is reset, from its lateness by place since the last reset."""
-    most = max(lateness for _, lateness, _ in row)
-    begun, start = min((lateness, place) for place, lateness, _ in row)  # before it is what is left of the last pass
-    reached = ((place, lateness) for place, lateness, _ in row if place > start and lateness >= LEVEL * most)
-    place, lateness = next(reached, (start, most))
-    behind = [together for at, _, together in row if at > place]
-    if place == start or len(behind) < 2 or sum(behind) < len(behind) / 2:
-        return most
-    return lateness + (lateness - begun) / (place - start) * (count - place)
+            rows.setdefault(rank, []).append(Placed((one.sequence - phase) % period + 1, lateness, together))
+    return {rank: lateness_at_the_end(row, count) for rank, row in rows.items()}

@@ -21,6 +21,12 @@ PART_STEPS = 1.0
 REPORT_STEPS = 1.8
 """The same of counts of all ranks, which report at different times."""
 
+LIMITED = 10
+"""First and last reports of a rank that limit the operations of a step."""
+
+LOST = 2
+"""Operations by which a report may be less than what was done: the latest records may be lost."""
+
 SAME_WORK = 1.05
 """Operations of one communicator over those of another one with the same work, at most, but for what is uncertain."""
 
@@ -130,8 +136,29 @@ def of_a_step(
         passed = (seen[-1].clock - seen[0].clock) / period if seen else 0
         if passed >= MIN_PACED:
             operations = (seen[-1].number - seen[0].number) / passed
-            found[stream] = Counted(operations, operations * PART_STEPS / passed, seen[-1].host)
+            low, high = _limits(seen, period)
+            found[stream] = (
+                Counted((low + high) / 2, (high - low) / 2, seen[-1].host)
+                if low <= high
+                else Counted(operations, operations * PART_STEPS / passed, seen[-1].host)
+            )
     return found
+
+
+def _limits(seen: Sequence[Pace], period: int) -> tuple[float, float]:
+    """Return the limits of the operations of a step: between two reports there are whole steps, and a part of two.
+
+    The lower one is above the higher one where more records are lost.
+    """
+    low, high = 0.0, float("inf")
+    ends = [*seen[:LIMITED], *seen[-LIMITED:]] if len(seen) > 2 * LIMITED else seen
+    for place, one in enumerate(ends):
+        for other in ends[place + 1 :]:
+            moved, passed = other.number - one.number, (other.clock - one.clock) / period
+            low = max(low, (moved - LOST) / (passed + PART_STEPS))
+            if passed > PART_STEPS:
+                high = min(high, (moved + LOST) / (passed - PART_STEPS))
+    return low, high
 
 
 def by_all_reports(moved: int, steps: float) -> Counted:
@@ -139,21 +166,26 @@ def by_all_reports(moved: int, steps: float) -> Counted:
     return Counted(moved / steps, REPORT_STEPS * moved / steps**2)
 
 
-def whole_numbers(before: Mapping[StreamName, int], exact: Mapping[StreamName, Counted]) -> dict[StreamName, int]:
+def whole_numbers(
+    before: Mapping[StreamName, int], exact: Mapping[StreamName, Counted], part: int = 1
+) -> dict[StreamName, int]:
     """Return the operations of a step of streams; those with the same work have the same.
 
-    A count stays the same while it may be right.
+    A count stays the same while it may be right, and is that of whole parts of a step if it may be.
 
     Args:
         before: Counts of before.
         exact: Operations of each stream.
+        part: Operations of a pattern that repeats within a step, such as with each micro-batch.
     """
     counts: dict[StreamName, int] = {}
     for streams in _of_same_work(exact):
         operations = mean(exact[stream].operations for stream in streams)
         hosts = len({exact[stream].host for stream in streams})
         error = max(exact[stream].error for stream in streams) / sqrt(hosts)
-        count = max(round(operations), 1)
+        count = max(round(operations / part), 1) * part
+        if abs(operations - count) > error:
+            count = max(round(operations), 1)
         usual = Counter(before[stream] for stream in streams if stream in before).most_common(1)
         if usual and abs(operations - usual[0][0]) <= 0.5 + error:
             count = usual[0][0]

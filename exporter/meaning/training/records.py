@@ -127,6 +127,7 @@ class Arrivals(msgspec.Struct, frozen=True, gc=False):
         share: Share of the known ranks that reported.
         late: Microseconds after the median rank, of the last ranks to start, the last one first.
         others: Mean lateness of the ranks between the median and the last quarter: how far ranks drift apart.
+        time: Time at which the operation was settled.
     """
 
     sequence: int
@@ -134,6 +135,7 @@ class Arrivals(msgspec.Struct, frozen=True, gc=False):
     share: float
     late: Mapping[str, float]
     others: float
+    time: float
 
 
 @dataclass(slots=True)

@@ -13,10 +13,13 @@ from typing import NamedTuple
 
 from exporter.meaning.training import paces
 from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.connected import are_connected
+from exporter.meaning.training.long_periods import SMALLEST, exact_period
 from exporter.meaning.training.paces import Pace, StreamName
-from exporter.meaning.training.patterns import KEPT_SERIES, MIN_REPETITIONS, find_pattern, is_passed_on
+from exporter.meaning.training.patterns import KEPT_SERIES, find_pattern, is_passed_on
+from exporter.meaning.training.periods import MIN_REPETITIONS
 from exporter.meaning.training.records import Arrivals, Job
-from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth
+from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth, is_same_rank_last
 
 SNAPSHOT_SECONDS = 4.0
 """Seconds between two snapshots of how far communicators are."""
@@ -39,13 +42,16 @@ ENOUGH_SERIES = 48
 """Operations of a clock without a pattern of which each is a step, if they are of at least …"""
 
 SEARCHED_SECONDS = 20.0
-"""… this many seconds, and lateness does not pass from one to the next; or else after …"""
+"""… this many seconds, and lateness does not pass from one to the next; or else, if the last rank does not, after …"""
 
 ENOUGH_SECONDS = 120.0
 """… this many seconds; not needed where other communicators have …"""
 
 RARE_SECONDS = 60.0
-"""Seconds for which groups with a few operations may become the clock."""
+"""Seconds for which groups with a few operations may become the clock, or …"""
+
+RARE_PAUSES = 2.5
+"""… so many times as long as until the last of these operations: they may be of long steps."""
 
 SAME_COUNT = 4
 """… this many times as many operations: then the clock counts steps."""
@@ -188,7 +194,7 @@ def update(job: Job, steps: Steps, now: float) -> None:
     counted = {group: count for group, count in counted.items() if count >= MIN_STEPS}
     _search(steps, counted, now)
     _choose_clock(job, steps, groups, counted)
-    _conclude(steps, groups, counted, moved)
+    _conclude(steps, groups, counted, moved, may_be_longer=_may_be_longer(job, steps, groups, counted, moved))
 
 
 def _moved(steps: Steps, highest: dict[StreamName, int]) -> dict[StreamName, int]:
@@ -220,7 +226,7 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
     for series in (steps.series[group] for group in counted if group in steps.series):
         if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
             series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
-            found = find_pattern(series.values, series.pattern.period if series.pattern else None)
+            found = find_pattern(series.values, series.pattern)
             _compare(series, found)
 
 
@@ -250,7 +256,12 @@ def _choose_clock(job: Job, steps: Steps, groups: dict[Group, list[StreamName]],
 
 
 def _conclude(
-    steps: Steps, groups: dict[Group, list[StreamName]], counted: dict[Group, int], moved: dict[StreamName, int]
+    steps: Steps,
+    groups: dict[Group, list[StreamName]],
+    counted: dict[Group, int],
+    moved: dict[StreamName, int],
+    *,
+    may_be_longer: bool,
 ) -> None:
     """Derive seconds and operations of a step."""
     steps.carried = {}
@@ -261,8 +272,7 @@ def _conclude(
     series = steps.series.get(clock)
     period = _period_of_clock(steps, groups, counted, clock)
     span = steps.snapshots[-1].time - steps.snapshots[0].time
-    is_rarer = any(moved.get(stream, 0) > 0 for group in groups.keys() - counted.keys() for stream in groups[group])
-    if counted[clock] < period * MIN_STEPS or span <= 0 or not _is_clock(counted, clock, series, steps, is_rarer):
+    if counted[clock] < period * MIN_STEPS or span <= 0 or may_be_longer or not _is_clock(groups, clock, series, steps):
         steps.seconds, steps.counts = None, {}
         return
     number = counted[clock] / period
@@ -283,7 +293,8 @@ def _conclude(
             exact = paces.of_a_step([one.paces for one in steps.snapshots], streams, period)
             for stream in streams:
                 exact.setdefault(stream, paces.by_all_reports(moved.get(stream, 0), number))
-            counts |= paces.whole_numbers(steps.counts, exact)
+            is_part = found is not None and not found.resets and group != clock and times > 1
+            counts |= paces.whole_numbers(steps.counts, exact, found.period if found is not None and is_part else 1)
     steps.counts = counts
 
 
@@ -307,7 +318,9 @@ def _period_of_clock(
 def _whole(series: Series, pattern: Pattern, times: int) -> Pattern:
     """Return the pattern of a step in which one repeats: the passes of a step may be alike in part."""
     if series.whole is None or series.whole[:2] != (pattern, times):
-        series.whole = pattern, times, find_teeth(series.values, pattern.period * times) or pattern.repeated(times)
+        period = pattern.period * times
+        period = exact_period(series.values, period) if period >= SMALLEST else period
+        series.whole = pattern, times, find_teeth(series.values, period) or pattern.repeated(times)
     return series.whole[2]
 
 
@@ -316,24 +329,56 @@ def _repeats(period: int, times: int, expected: float) -> bool:
     return 1 <= times <= MAX_REPEATS and abs(period * times - expected) <= max(1.0, expected / 8)
 
 
-def _is_clock(counted: dict[Group, int], clock: Group, series: Series | None, steps: Steps, is_rarer: bool) -> bool:
+def _is_clock(groups: dict[Group, list[StreamName]], clock: Group, series: Series | None, steps: Steps) -> bool:
     """Return whether one operation, or one period, of the clock is one step.
 
     Args:
-        counted: Operations by group.
+        groups: Communicators and kinds by group.
         clock: The group with the fewest.
         series: Its series.
         steps: What is known of the steps.
-        is_rarer: Whether other groups have a few operations, but too few to count them: a step may be longer.
     """
     begun = None if series is None else series.begun
     lasted = 0.0 if begun is None else steps.snapshots[-1].time - begun
-    if is_rarer and lasted < RARE_SECONDS:
-        return False
-    if max(counted.values()) >= SAME_COUNT * counted[clock]:
+    if _is_fewer(steps, groups, clock):
         return True
     if series is None or series.pattern is not None:
         return series is not None or len(steps.series) >= MAX_GROUPS
-    if lasted >= ENOUGH_SECONDS:
+    was_one = any(steps.counts.get(stream) == 1 for stream in groups[clock])
+    if lasted < SEARCHED_SECONDS or (not was_one and is_same_rank_last(series.values)):
+        return lasted >= MAX_COUNTED_SECONDS
+    return lasted >= ENOUGH_SECONDS or (len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values))
+
+
+def _may_be_longer(
+    job: Job,
+    steps: Steps,
+    groups: dict[Group, list[StreamName]],
+    counted: dict[Group, int],
+    moved: dict[StreamName, int],
+) -> bool:
+    """Return whether a step may end with communicators that have too few operations to count them yet, or none."""
+    series = None if steps.clock is None else steps.series.get(steps.clock)
+    now = steps.snapshots[-1].time
+    begun = now if series is None or series.begun is None else series.begun
+    if now - begun > MAX_COUNTED_SECONDS:
+        return False
+    streams = [stream for group in groups.keys() - counted.keys() for stream in groups[group]]
+    since = max(begun, steps.snapshots[0].time)
+    rarer = [job.communicators[stream[0]].last_seen - since for stream in streams if moved.get(stream, 0) > 0]
+    if rarer and now - since < max(RARE_SECONDS, RARE_PAUSES * max(rarer)):
         return True
-    return lasted >= SEARCHED_SECONDS and len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values)
+    return not are_connected(job, {name for of_group in groups.values() for name, _ in of_group})
+
+
+def _is_fewer(steps: Steps, groups: dict[Group, list[StreamName]], clock: Group) -> bool:
+    """Return whether others have several times as many operations as the clock, since its first one.
+
+    Before it there is a part of a step only, as the forward pass of one that compiles.
+    """
+    latest = steps.snapshots[-1].highest
+    first = next(one.highest for one in steps.snapshots if any(stream in one.highest for stream in groups[clock]))
+    moved = {
+        group: max(latest[stream] - first.get(stream, -1) for stream in streams) for group, streams in groups.items()
+    }
+    return max(moved.values()) >= SAME_COUNT * max(moved[clock], 1)

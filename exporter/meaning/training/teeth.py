@@ -7,6 +7,7 @@ each collective blocks the pass, all ranks leave it together, and lateness begin
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import sqrt
 from statistics import median
 from typing import NamedTuple
 
@@ -54,6 +55,15 @@ MIN_SAME = 0.3
 
 MORE_SAME = 0.15
 """… so much more than by chance."""
+
+RECENT_VALUES = 128
+"""Latest operations that show whether the same rank is the last in several, …"""
+
+MAX_SLOW = 2
+"""… but for so many ranks, which may be slow, if it is that more often, by …"""
+
+SAME_SIGMAS = 3.5
+"""… standard deviations, than chance makes it."""
 
 ENOUGH_VALUES = 8
 """Values at a place of which the middle one counts."""
@@ -131,6 +141,27 @@ def _middle(found: Sequence[float]) -> float:
     if len(found) >= ENOUGH_VALUES:
         return median(found)
     return sorted(found)[len(found) * 3 // 4] if found else 0.0
+
+
+def is_same_rank_last(values: Mapping[int, Lateness]) -> bool:
+    """Return whether the last rank of an operation is often that of the next: then a step has several operations.
+
+    The ranks that are the last most often show nothing: they may be slow.
+    """
+    recent = list(values.items())[-RECENT_VALUES:]
+    counts = Counter(one.rank for _, one in recent if one.rank)
+    for rank, _ in counts.most_common(MAX_SLOW):
+        del counts[rank]
+    pairs = [
+        following.rank == one.rank
+        for number, one in recent
+        if one.rank in counts and (following := values.get(number + 1)) is not None and following.rank in counts
+    ]
+    if len(pairs) < MIN_PAIRS:
+        return False
+    chance = sum(count * count for count in counts.values()) / counts.total() ** 2
+    by_chance = chance + SAME_SIGMAS * sqrt(chance * (1 - chance) / len(pairs))
+    return sum(pairs) >= max(MIN_SAME, by_chance) * len(pairs)
 
 
 def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[int]) -> bool:

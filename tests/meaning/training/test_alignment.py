@@ -50,7 +50,7 @@ def test_the_last_rank_has_the_shortest_time_and_the_others_waited(known):
     take(known, {0: 1000, 1: 1010, 2: 200, 3: 990}, 10.0)
     known.settle(10.0)
     assert compared(known) == 1
-    assert arrivals(known) == Arrivals(1, MIB, 1.0, {"2": 800}, 10.0)
+    assert arrivals(known) == Arrivals(1, MIB, 1.0, {"2": 800}, 10.0, 10.0)
     waits = known.jobs["llm"].waits
     assert waits.late == {"2": 800}  # after the middle one of 200, 990, 1000, 1010
     assert waits.waited == {"0": 800, "1": 810, "3": 790}
@@ -78,7 +78,7 @@ def test_an_operation_waits_for_reporting_ranks_for_a_limited_time(known):
     assert known.jobs["llm"].partial == 0
     known.settle(12.0 + alignment.PATIENCE_SECONDS)
     assert (known.jobs["llm"].matched, known.jobs["llm"].partial, known.jobs["llm"].unmatched) == (1, 1, 0)
-    assert arrivals(known) == Arrivals(2, MIB, 0.75, {"3": 700}, 0.0)
+    assert arrivals(known) == Arrivals(2, MIB, 0.75, {"3": 700}, 0.0, 19.0)
 
 
 def test_a_rank_that_reported_a_later_operation_is_not_waited_for(known):

@@ -50,6 +50,21 @@ def test_operations_of_a_step_are_those_of_one_host():
     assert abs(found.operations - 32) <= found.error < 2
 
 
+@pytest.mark.parametrize("interval", [3.7, 4.3])
+def test_few_long_steps_limit_the_operations_of_a_step(interval):
+    """Four or five steps of 20 seconds: a part of one more would be several operations more."""
+    for seconds in range(86, 120, 4):
+        (found,) = of_a_step(
+            history(32, at_the_end, interval=interval, step=20.0, seconds=seconds), [LAYERS], 1
+        ).values()
+        assert abs(found.operations - 32) <= found.error < 2.5
+        assert whole_numbers({}, {LAYERS: found}, 4) == {LAYERS: 32}
+
+
+def test_a_count_that_is_surely_of_no_whole_micro_batches_is_kept():
+    assert whole_numbers({}, {LAYERS: Counted(34.0, 0.4)}, 4) == {LAYERS: 34}
+
+
 def test_too_few_steps_of_one_host_are_not_counted():
     assert of_a_step(history(32, at_the_end, seconds=8.0), [LAYERS], 1) == {}
 

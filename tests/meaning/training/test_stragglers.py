@@ -88,6 +88,18 @@ def test_of_few_members_one_that_costs_the_same_each_time_is_named_sooner():
     assert [named(steady, members) for members in (4, 2)] == [{"a"}, None]
 
 
+@pytest.mark.parametrize(("members", "steps"), [(4, 5), (2, 8)])
+def test_one_of_few_members_is_named_after_as_many_steps_as_exclude_chance(members, steps):
+    """Steps of 20 seconds: the window is shorter than one, and holds the latest ones. Before them nothing was wrong."""
+    healthy, late = {"a": 3, "b": 4}, {"a": 200, "b": 20}
+
+    def after(count):
+        found = laps(*[healthy] * 3, *[late] * count)
+        return {number: (time * 10, costs) for number, (time, costs) in found.items()}
+
+    assert [named(after(count), members) for count in (steps - 1, steps)] == [None, {"a"}]
+
+
 def test_a_rank_costs_no_more_than_its_host_shows_to_other_hosts():
     """In a pipeline a stage may have time: its rank is late in its host by 200 ms, the step by 50 ms."""
     job = Job(0.0, 0.0, hosts={"a": "gpu-0", "b": "gpu-0", "c": "gpu-1"})
