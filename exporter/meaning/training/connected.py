@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from exporter.meaning.training.records import Job
 
 OUTSIDE = ""
-"""Stands for all ranks that do not report here."""
+"""In place of all ranks that do not report here."""
 
 
 def are_connected(job: Job, names: Iterable[str]) -> bool:
