@@ -196,14 +196,14 @@ HANGING = (
         tuple({"host": "gpu-002", "rail": str(rail)} for rail in range(8)),
     ),
     Case(
-        "hanging-process:19@125s-330s",
+        "hanging-process:19@120s-318s",
         "pager",
         "FabricJobHang",
         ({"train_job": "demo"},),
         text="First cause: process",
     ),
     Case(
-        "hanging-link:gpu-004/2@345s-550s",
+        "hanging-link:gpu-004/2@332s-528s",
         "pager",
         "FabricJobHang",
         ({"train_job": "demo"},),
