@@ -19,8 +19,14 @@ SELECTED = '{job=~"$job", instance=~"$instance"}'
 HOST_BOARD = "fabric-host"
 """The dashboard that host names link to."""
 
-WORST = 12
+WORST = 8
 """Bars in a top list."""
+
+BAR = 24
+"""Greatest height of a bar in pixels: of one or two bars each would fill half of the panel."""
+
+LEAST_COLUMN = 70
+"""Least width of a column of a table in pixels; Grafana's 150 leave five columns in half a screen."""
 
 HEIGHT = 8
 EIGHTH, QUARTER, THIRD, HALF, FULL = 3, 6, 8, 12, 24
@@ -89,7 +95,7 @@ def lines(
         _with_frame(timeseries.Panel(), title, description, unit, width, _targets(queries))
         .min(low)
         .line_width(1)
-        .fill_opacity(8)
+        .fill_opacity(0)  # filled series cover each other
         .show_points(shapes.VisibilityMode.NEVER)
         .legend(
             common.VizLegendOptions()
@@ -122,7 +128,7 @@ def number(
         _with_frame(stat.Panel(), title, description, unit, width, _targets([Query(query)]), HEIGHT // 2)
         .reduce_options(_last())
         .color_mode(shapes.BigValueColorMode.VALUE)
-        .graph_mode(shapes.BigValueGraphMode.AREA)
+        .graph_mode(shapes.BigValueGraphMode.NONE)  # it does not fit
         .thresholds(_thresholds(limits))
         .no_value(absent)
     )
@@ -138,10 +144,15 @@ def top_list(
         .min(0)
         .orientation(shapes.VizOrientation.HORIZONTAL)
         .display_mode(shapes.BarGaugeDisplayMode.BASIC)
+        .sizing(shapes.BarGaugeSizing.MANUAL)
+        .min_viz_height(BAR // 2)
+        .max_viz_height(BAR)
         .reduce_options(_last())
         .thresholds(_thresholds(limits))
         .no_value("none")
     )
+    if unit == "percentunit":
+        panel.max(1)  # else the highest share, however low, fills its bar
     if "{{host}}" in query.legend:
         panel.data_links([dashboard.DashboardLink(_LINK).url(_host_board("${__field.labels.host}"))])
     return panel
@@ -157,8 +168,9 @@ def table_of(
 ) -> table.Panel:
     """Return a table with a row for each set of labels; host names link to their dashboard."""
     panel = (
-        _with_frame(table.Panel(), title, description, "short", width, _rows([one.expr for one in columns], labels))
+        _with_frame(table.Panel(), title, description, None, width, _rows([one.expr for one in columns], labels))
         .filterable(True)
+        .min_width(LEAST_COLUMN)
         .no_value("none")
         .with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
         .with_transformation(model.DataTransformerConfig(id_val="organize", options=_column_order(columns, labels)))
@@ -177,8 +189,9 @@ def info_table(title: str, description: str, expr: str, *, labels: Sequence[str]
         "indexByName": {name: place for place, name in enumerate(labels)},
     }
     panel = (
-        _with_frame(table.Panel(), title, description, "short", width, _rows([expr], labels))
+        _with_frame(table.Panel(), title, description, None, width, _rows([expr], labels))
         .filterable(True)
+        .min_width(LEAST_COLUMN)
         .no_value("none")
         .with_transformation(model.DataTransformerConfig(id_val="organize", options=arranged))
     )
@@ -226,15 +239,20 @@ def _with_frame(
     panel: Made,
     title: str,
     description: str,
-    unit: str,
+    unit: str | None,
     width: int,
     targets: Iterable[prometheus.Dataquery],
     height: int = HEIGHT,
 ) -> Made:
-    """Set the properties that all panels have."""
+    """Set the properties that all panels have.
+
+    Tables have no unit: Grafana would apply it to labels too, and show the job 4707 as 4.71 K.
+    """
     for target in targets:
         panel.with_target(target)
-    return panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
+    if unit is not None:
+        panel.unit(unit)
+    return panel.title(title).description(description).datasource(DATASOURCE).span(width).height(height)
 
 
 def _last() -> common.ReduceDataOptions:

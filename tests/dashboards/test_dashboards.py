@@ -237,7 +237,9 @@ def test_panels_follow_the_linter(panel):
     assert panel["datasource"] == DATASOURCE
     assert panel["title"]
     assert re.fullmatch(r"[A-Z].*\.", panel["description"])
-    units = {panel["fieldConfig"]["defaults"]["unit"]} | {
+    of_all = panel["fieldConfig"]["defaults"].get("unit")
+    assert (of_all is None) == (panel["type"] == "table"), "that of a table would apply to labels: job 4707 is 4.71 K"
+    units = ({of_all} - {None}) | {
         one["value"]
         for override in panel["fieldConfig"]["overrides"]
         for one in override["properties"]
@@ -247,6 +249,8 @@ def test_panels_follow_the_linter(panel):
     assert panel["targets"]
     if panel["type"] == "timeseries":
         assert panel["options"]["legend"]["showLegend"] is True
+    if panel["type"] == "bargauge" and of_all == "percentunit":
+        assert panel["fieldConfig"]["defaults"]["max"] == 1, "else the highest share fills its bar, however low it is"
 
 
 @every_board
