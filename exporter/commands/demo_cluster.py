@@ -65,6 +65,7 @@ class Options:
         interval: Time between reads, and between scrapes.
         rules: Folder of rules and of the configuration of Alertmanager.
         nccl_log: Whether the job writes NCCL's logs.
+        infiniband: Whether there is an InfiniBand fabric too.
     """
 
     faults: Sequence[str] = ()
@@ -73,6 +74,7 @@ class Options:
     interval: str = INTERVAL
     rules: Path | None = None
     nccl_log: bool = True
+    infiniband: bool = True
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -117,12 +119,22 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="new or empty directory for all files, not removed at the end (default a temporary one)",
     )
+    _add_parts(parser)
 
+
+def _add_parts(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that leave something out."""
     parser.add_argument(
         "--no-nccl-log",
         dest="nccl_log",
         action="store_false",
         help="the job writes no log of NCCL, as without NCCL_DEBUG",
+    )
+    parser.add_argument(
+        "--no-infiniband",
+        dest="infiniband",
+        action="store_false",
+        help="no InfiniBand fabric of ibsim beside the cluster",
     )
 
 
@@ -152,6 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.interval,
         _rules(arguments.rules),
         arguments.nccl_log,
+        arguments.infiniband,
     )
     asyncio.run(serve(options))
     return 0
@@ -211,6 +224,7 @@ async def serve(options: Options) -> None:
             broker=broker,
             interval=options.interval,
             rules=options.rules,
+            infiniband=options.infiniband,
             report=_Reporter(stopping),
         )
         if await _unless(stopping, stack.enter_async_context(monitoring)):

@@ -251,7 +251,7 @@ def notices(program) -> dict[str, list[Notice]]:
         (folder / "own.yml").write_text(OWN_THRESHOLDS)
         command = [sys.executable, ROOT / "alerts" / "build.py", "--thresholds", folder / "own.yml"]
         subprocess.run([*command, "--divide", str(FACTOR), "--output", folder / "rules"], check=True)
-        flags = ["--rules", folder / "rules", "--interval", INTERVAL]
+        flags = ["--rules", folder / "rules", "--interval", INTERVAL, "--no-infiniband"]
         with ExitStack() as running:
             demos = {
                 name: running.enter_context(demo_cluster(folder / name, [*flags, *own], [case.fault for case in cases]))

@@ -17,9 +17,11 @@ from exporter import cli
 from exporter.commands import demo_cluster
 from exporter.config.errors import UserError
 from exporter.simulator.fabric.fault_table import KINDS
+from exporter.simulator.monitoring import infiniband
 from exporter.simulator.monitoring.programs import Program, Programs
 from exporter.simulator.monitoring.receiver import Notice, Receiver
 from exporter.simulator.web_server import WebServer
+from tests.helpers.ibsim import links_of_net
 from tests.helpers.stack import free_port, until
 
 ENDED = "import sys; print('first'); print('no such disk'); sys.exit(3)"
@@ -51,6 +53,11 @@ def started(folder, *flags, path=None):
         finally:
             process.terminate()
             process.wait(timeout=60)
+
+
+def queried(api, query):
+    """Return the series of a query."""
+    return httpx.get(api, params={"query": query}).json()["data"]["result"]
 
 
 def written(process, file, pattern):
@@ -170,7 +177,7 @@ async def test_each_alert_is_reported_once_when_it_begins_and_ends():
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_all_parts_respond_and_none_is_left(tmp_path, program, number):
-    for name in ("mosquitto", "prometheus", "prometheus-alertmanager"):
+    for name in ("mosquitto", "prometheus", "prometheus-alertmanager", "ibsim", "opensm"):
         program(name)
     with started(tmp_path, "--fault", "late-rank") as process:
         written(process, tmp_path / "err", "Ctrl-C")
@@ -178,16 +185,20 @@ def test_all_parts_respond_and_none_is_left(tmp_path, program, number):
         assert "late-rank: 5 computes longer, by half, from 0 s" in output
         assert "\033" not in output
         urls = dict(re.findall(r"^  (\S+) +(http://\S+)$", output, re.MULTILINE))
-        assert list(urls) == [*(f"gpu-00{n}" for n in range(1, 5)), "poller", "collector", "Alertmanager", "Prometheus"]
-        assert [httpx.get(url, follow_redirects=True).status_code for url in urls.values()] == [200] * 8
+        others = ["poller", "collector", "infiniband", "Alertmanager", "Prometheus"]
+        assert list(urls) == [*(f"gpu-00{n}" for n in range(1, 5)), *others]
+        assert [httpx.get(url, follow_redirects=True).status_code for url in urls.values()] == [200] * 9
         api = urls["Prometheus"] + "api/v1/query"
 
         def scraped():
-            found = httpx.get(api, params={"query": "up == 1"}).json()["data"]["result"]
+            found = queried(api, "up == 1")
             return {one["metric"]["instance"] for one in found} == set(urls) - {"Alertmanager", "Prometheus"}
 
         until("all exporters are scraped", scraped, seconds=90)
-        assert len(running(tmp_path)) == 10
+        fabric = 'fabric_ib_node_info{instance="infiniband"}'
+        until("the nodes", lambda: len(queried(api, fabric)) == 12, seconds=90)
+        assert queried(api, "fabric_ib_link_degraded == 1") == []
+        assert len(running(tmp_path)) == 13
         process.send_signal(number)
         assert process.wait(timeout=60) == 0
     assert running(tmp_path) == []
@@ -235,4 +246,16 @@ def test_without_other_programs_hosts_and_poller_run_alone(tmp_path, monkeypatch
     output = (tmp_path / "err").read_text()
     assert "mosquitto is not installed, so each host judges its own ranks" in output
     assert "Prometheus and alerts: prometheus is not installed" in output
+    assert "InfiniBand: ibsim, its library or opensm is not installed" in output
     assert "collector  " not in output
+
+
+def test_the_links_of_the_infiniband_fabric_have_two_ends():
+    text = infiniband.net()
+    assert len(re.findall("^Switch", text, re.MULTILINE)) == 4
+    assert len(re.findall("^Hca", text, re.MULTILINE)) == 8
+    assert len(links_of_net(text)) == 12, "eight to hosts, and one from each leaf to each spine"
+
+
+def test_a_fabric_needs_all_its_programs():
+    assert infiniband.SubnetTools.find("/nowhere") is None

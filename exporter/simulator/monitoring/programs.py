@@ -10,6 +10,7 @@ Each is the leader of a session, so that Ctrl-C reaches this process alone, whic
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,9 +40,13 @@ class Program:
     Attributes:
         name: Its name in errors.
         command: Path and arguments.
-        port: TCP port on loopback, on which it listens when it is ready.
-        ready: Path of HTTP that has the status 200 then; empty where it does not speak HTTP.
+        port: TCP port on loopback, on which it listens when it is ready; 0 where it does not listen.
+        ready: Path of HTTP that has the status 200 then; empty where it does not speak HTTP. Without a port, pattern of
+            its output then.
         log: File of its output.
+        environment: Variables beside those of this process.
+        folder: Folder in which it runs; None for that of this process.
+        console: Its first input; without one it has none.
     """
 
     name: str
@@ -49,6 +54,9 @@ class Program:
     port: int
     ready: str
     log: Path
+    environment: tuple[tuple[str, str], ...] = ()
+    folder: Path | None = None
+    console: str = ""
 
 
 class Programs:
@@ -124,7 +132,7 @@ class Programs:
                     await asyncio.sleep(LOOK_INTERVAL)
         except TimeoutError:
             raise UserError(
-                f"{program.name} does not respond on port {program.port} after {START_TIMEOUT:g} s; "
+                f"{program.name} {_missed(program)} after {START_TIMEOUT:g} s; "
                 f"its log: {await asyncio.to_thread(_last_lines, program.log)}"
             ) from None
 
@@ -132,17 +140,22 @@ class Programs:
 async def _started(program: Program) -> asyncio.subprocess.Process:
     output = await asyncio.to_thread(program.log.open, "ab")
     try:
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *program.command,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if program.console else asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
+            env={**os.environ, **dict(program.environment)},
+            cwd=program.folder,
         )
     except OSError as error:
         raise UserError(f"{program.name} cannot be started: {program.command[0]}: {error.strerror}") from None
     finally:
         output.close()
+    if process.stdin is not None:
+        process.stdin.write(program.console.encode())
+    return process
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
@@ -159,6 +172,9 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 async def _responds(program: Program) -> bool:
     """Return whether a program is ready; not while another one has its port and does not respond."""
+    if not program.port:
+        text = await asyncio.to_thread(program.log.read_text, encoding="utf-8", errors="replace")
+        return re.search(program.ready, text) is not None
     try:
         async with asyncio.timeout(LOOK_TIMEOUT):
             reader, writer = await asyncio.open_connection("127.0.0.1", program.port)
@@ -171,6 +187,10 @@ async def _responds(program: Program) -> bool:
                 writer.close()
     except OSError:  # TimeoutError is one
         return False
+
+
+def _missed(program: Program) -> str:
+    return f"does not respond on port {program.port}" if program.port else "is not ready"
 
 
 def _ended(program: Program, process: asyncio.subprocess.Process) -> UserError:

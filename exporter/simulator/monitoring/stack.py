@@ -3,6 +3,7 @@
 It is used with `async with`, within that of the fabric; `follow` ends and starts what the fabric's faults end.
 """
 
+import os
 import shutil
 import socket
 import sys
@@ -14,6 +15,7 @@ from typing import NamedTuple, Self
 from exporter.simulator.fabric.cluster import FabricCluster, HostPaths
 from exporter.simulator.fabric.conditions import MonitoringState
 from exporter.simulator.monitoring import files
+from exporter.simulator.monitoring.infiniband import SubnetTools, exporter, subnet
 from exporter.simulator.monitoring.programs import Program, Programs
 from exporter.simulator.monitoring.receiver import Notice, Receiver
 from exporter.simulator.web_server import WebServer
@@ -28,16 +30,26 @@ SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 class Installed(NamedTuple):
-    """Paths of the programs that are installed; empty for those that are not."""
+    """Paths of the programs that are installed; empty for those that are not.
+
+    Attributes:
+        mosquitto: The broker.
+        prometheus: Prometheus.
+        alertmanager: Alertmanager.
+        subnet: Those of an InfiniBand fabric; None if one of them is missing.
+    """
 
     mosquitto: str
     prometheus: str
     alertmanager: str
+    subnet: SubnetTools | None = None
 
     @classmethod
     def find(cls) -> Self:
         """Look for the programs, also in the folders of administrators. Debian has another name for Alertmanager."""
-        return cls(_which("mosquitto"), _which("prometheus"), _which("alertmanager", "prometheus-alertmanager"))
+        path = f"{os.environ.get('PATH', os.defpath)}:{SBIN}"
+        subnet = SubnetTools.find(path)
+        return cls(_which("mosquitto"), _which("prometheus"), _which("alertmanager", "prometheus-alertmanager"), subnet)
 
 
 class Endpoint(NamedTuple):
@@ -83,6 +95,7 @@ class Monitoring:
         broker: int,
         interval: str,
         rules: Path | None,
+        infiniband: bool,
         report: Callable[[Notice], None],
     ) -> None:
         """Plan the programs; `async with` starts them.
@@ -95,12 +108,13 @@ class Monitoring:
             broker: Port of the broker; 0 for none.
             interval: Time between scrapes.
             rules: Folder of rules and of the configuration of Alertmanager; None for no Prometheus.
+            infiniband: Whether there is an InfiniBand fabric too.
             report: Called with each alert that a receiver gets.
         """
         self.programs = Programs()
         self.endpoints: list[Endpoint] = []
         self._cluster, self._folder, self._installed, self._interval = cluster, folder, installed, interval
-        self.missing = list(_missing(installed, rules))
+        self.missing = list(_missing(installed, rules, infiniband=infiniband))
         self._rules = rules if installed.prometheus else None
         self._receiver = Receiver(report)
         self._open = AsyncExitStack()
@@ -114,6 +128,8 @@ class Monitoring:
         if broker:
             config = self._file("collector.yaml", files.collector(f"127.0.0.1:{broker}"))
             self._exporters.append(self._exporter("collector", config, ports.take(), targets))
+        tools = installed.subnet if infiniband else None
+        self._subnet = [] if tools is None else self._infiniband(tools, ports.take(), targets)
         self._targets, self._ports = targets, ports
 
     async def __aenter__(self) -> Self:
@@ -128,6 +144,8 @@ class Monitoring:
             await self.programs.start(self._broker)
             await self.programs.start(self._exporters)
             await self.programs.start(self._poller)
+            for program in self._subnet:
+                await self.programs.start([program])
             if self._rules is not None:
                 address = ""
                 if self._installed.alertmanager:
@@ -161,6 +179,14 @@ class Monitoring:
     def _host(self, name: str, paths: HostPaths, port: int, targets: dict[str, str]) -> Program:
         flags = ("--path.sysfs", paths.sysfs, "--path.procfs", paths.procfs, "--path.nic-replay", paths.recordings)
         return self._exporter(name, paths.config, port, targets, flags)
+
+    def _infiniband(self, tools: SubnetTools, port: int, targets: dict[str, str]) -> list[Program]:
+        """Return the programs of an InfiniBand fabric, in the order in which they start."""
+        folder, address = self._folder / "infiniband", f"127.0.0.1:{port}"
+        programs = subnet(tools, folder)
+        targets["infiniband"] = address
+        self.endpoints.append(Endpoint("infiniband", f"http://{address}/"))
+        return [*programs, exporter(tools, folder, address, self._interval)]
 
     def _exporter(
         self, name: str, config: Path, port: int, targets: dict[str, str], flags: Sequence[str | Path] = ()
@@ -199,7 +225,7 @@ class Monitoring:
         return path
 
 
-def _missing(installed: Installed, rules: Path | None) -> Iterator[str]:
+def _missing(installed: Installed, rules: Path | None, *, infiniband: bool) -> Iterator[str]:
     """Yield what does not run, and why."""
     if not installed.mosquitto:
         yield "broker and collector: mosquitto is not installed, so each host judges its own ranks"
@@ -209,6 +235,8 @@ def _missing(installed: Installed, rules: Path | None) -> Iterator[str]:
         yield "Prometheus and alerts: the rules are in the source tree; name their folder by --rules"
     elif not installed.alertmanager:
         yield "messages: Alertmanager is not installed; Prometheus shows the alerts"
+    if infiniband and installed.subnet is None:
+        yield "InfiniBand: ibsim, its library or opensm is not installed"
 
 
 def _which(*names: str) -> str:
