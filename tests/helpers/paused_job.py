@@ -11,7 +11,10 @@ class PausedJob:
 
     Attributes:
         transfers: Transfers between hosts that were begun, for the reader to remove.
+        unfinished: Nothing hangs in a pause.
     """
+
+    unfinished: tuple[Ended, ...] = ()
 
     def __init__(self, job: Job, pauses: Iterable[tuple[float, float]]) -> None:
         """Args: job: The job. pauses: Begin and end of each pause, in their order."""

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 class Form(enum.Enum):
     """How a value is computed from columns.
 
-    LEVEL compares a gauge with a value; TIME is the share of time by which counters of seconds increased; SHARE the
-    increase of counters over the increase of `base`; RISE their increase within the window; FILL a rate over the speed
-    of the link.
+    LEVEL compares a gauge with a value; ABOVE whether it exceeds one; TIME is the share of time by which counters of
+    seconds increased; SHARE the increase of counters over the increase of `base`; RISE their increase within the
+    window; FILL a rate over the speed of the link.
     """
 
     LEVEL = "level"
+    ABOVE = "above"
     TIME = "time"
     SHARE = "share"
     RISE = "rise"
@@ -195,5 +196,6 @@ RULES: tuple[PortRule, ...] = (
     *(PortRule("link_full", prefix, Form.FILL, _FILL, 0.8, 300) for prefix in (RDMA, NIC, SWITCH, IB)),
     PortRule("rate_limited", NIC, Form.FILL, (("transmit_bytes_per_second",),), 0.8, 60, _RATE_LIMIT),
     *_rises("queue_drops", "transmit_queue_drops_total", 100, 60, (NIC,)),
+    *(PortRule("oversubscribed", prefix, Form.ABOVE, (("oversubscription_ratio",),), 1.05) for prefix in (SWITCH, IB)),
     *_rises("ack_timeouts", "local_ack_timeouts_total", 1, 120, (RDMA,)),
 )

@@ -249,9 +249,10 @@ def _read(memory: PortStateMemory, place: int, rule: PortRule, table: Table, hos
         if off is not None and off[row] == 0:
             continue  # administratively down
         time = table.times[row] if table.times is not None else table.time
-        if rule.form is Form.LEVEL:
+        if rule.form in (Form.LEVEL, Form.ABOVE):
             value = _number(table, rule.ways[0][0], row)
-            found = None if value is None else (value == rule.threshold, value)
+            is_met = value == rule.threshold if rule.form is Form.LEVEL else (value or 0.0) > rule.threshold
+            found = None if value is None else (is_met, value)
         elif rule.form is Form.FILL:
             found = _measured(memory, (place, key), rule, _utilization(table, rule, row), time)
         else:

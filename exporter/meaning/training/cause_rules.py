@@ -205,6 +205,15 @@ PORT_RULES: tuple[CauseRule, ...] = (
         value_format="share",
     ),
     CauseRule(
+        "oversubscribed",
+        "its ports to hosts have {value} times the speed of its uplinks",
+        slow=0.5,
+        hang=0.0,
+        late=0.0,
+        remedy="Look for uplinks that are down or slower than those of other leaves; else place ranks closer together.",
+        value_format="number",
+    ),
+    CauseRule(
         "rate_limited",
         "the kernel limits its rate, of which it uses {value}",
         slow=0.9,

@@ -10,9 +10,10 @@ from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.cause_rules import CauseRule
 from exporter.meaning.training.wording import location_text, ranks_text
 
-ON_HOST, UNUSED, UPLINK, SPREADS, SAME_SWITCH = 0.7, 0.15, 0.5, 0.8, 0.3
+ON_HOST, UNUSED, UPLINKS, UPLINK, SPREADS, SAME_SWITCH = 0.7, 0.15, 0.8, 0.5, 0.8, 0.3
 """Weight of the place of an event that is not on a port used by a rank: on a host whose ranks may use it; on one whose
-ranks use other ports; between switches; elsewhere, if it sends pauses and the job's ports are paused; or are not."""
+ranks use other ports; of all uplinks of a switch; of one; elsewhere, if it sends pauses and the job's ports are paused;
+or are not."""
 
 PAUSE_OF_PEER = MappingProxyType(
     {
@@ -149,6 +150,9 @@ class Paths:
         behind = port.name if port.name in self._fabric.switches or peer is None else peer.name
         users = self._by_switch.get(behind, set())
         to_others = behind == port.name and self._by_switch.keys() - {behind}
+        if users and to_others and not port.port:
+            reason = f"what the job's hosts at {port.name} send to others crosses its uplinks"
+            return AffectedRanks(frozenset(users), UPLINKS, reason)
         if users and to_others and peer is not None and peer.name in self._fabric.switches:
             reason = f"it links {port.name} to {peer.name}, which carries a part of what the job's hosts there send"
             return AffectedRanks(frozenset(users), UPLINK, reason)

@@ -7,6 +7,7 @@ import yaml
 
 from exporter.core.table import Column, Rows, Table
 from exporter.daemon.sources import SOURCES
+from exporter.meaning.ports import oversubscription
 from exporter.meaning.ports import states as port_states
 from exporter.meaning.ports.state_rules import (
     IB,
@@ -101,7 +102,8 @@ def test_states_and_cause_rules_match():
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda one: f"{one.prefix}{one.kind}")
 def test_columns_of_rules_exist_in_sources(rule):
-    endings = {ending for schema in SCHEMAS if schema.prefix == rule.prefix for ending in schema.metrics}
+    schemas = [*SCHEMAS, *oversubscription.SCHEMAS.values()]
+    endings = {ending for schema in schemas if schema.prefix == rule.prefix for ending in schema.metrics}
     wanted = {ending for way in rule.ways for ending in way} | {rule.base, *rule.unless} - {""}
     if rule.form is Form.FILL:  # made of counters
         wanted = {ending.replace("_bytes_per_second", "_bytes_total") for ending in wanted - {rule.base}} | {rule.base}
@@ -286,6 +288,17 @@ def test_sequence_errors_and_timeouts_replace_missing_retransmissions():
     both = ("packet_sequence_errors_total", "local_ack_timeouts_total")
     assert shares_of(*both) == [0.0002]
     assert shares_of(*both[:1]) == []  # as the alert, which needs both
+
+
+@pytest.mark.parametrize(("ratio", "found"), [(1.04, []), (4.0, ["oversubscribed"])])
+def test_a_leaf_that_is_oversubscribed_is_a_state_of_the_whole_switch(ratio, found):
+    schema = oversubscription.SCHEMAS[SWITCH]
+    column = Column(schema.metrics["oversubscription_ratio"], [ratio])
+    states = run_step(
+        PortStateMemory(), Table(schema, Rows(("switch",), [("leaf-1",)], {}), {"oversubscription_ratio": column}, 0.0)
+    )
+    assert kinds(states) == found
+    assert {one.port for one in states} <= {PortLocation("leaf-1", "")}
 
 
 def test_a_request_without_acknowledgement_is_a_state_for_two_minutes():

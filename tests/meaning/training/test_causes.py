@@ -229,6 +229,16 @@ def test_an_uplink_is_a_possible_cause_if_the_job_spans_leaves():
     assert causes(SLOW, [event("link_degraded", "leaf3", "up")], FABRIC)[0].kind == "unknown"
 
 
+def test_a_leaf_that_is_oversubscribed_is_a_cause_if_the_job_spans_leaves():
+    events = [event("oversubscribed", "leaf1", "", value=4.0)]
+    (cause,) = causes(SLOW, events, FABRIC)
+    assert (cause.kind, cause.port) == ("oversubscribed", PortLocation("leaf1", ""))
+    assert "its ports to hosts have 4 times the speed of its uplinks" in cause.evidence[0]
+    one_leaf = {name: rank for name, rank in RANKS.items() if rank.host in ("a1", "a2")}
+    assert causes(symptom(Verdict.NETWORK, placed=one_leaf), events, FABRIC)[0].kind == "unknown"
+    assert causes(SLOW, [event("oversubscribed", "leaf3", "")], FABRIC)[0].kind == "unknown"
+
+
 def test_a_port_must_be_on_the_path_of_all_slow_communicators():
     shown = symptom(Verdict.NETWORK, slow=RAILS[:1], fine=RAILS[1:])
     first, second = (event("link_degraded", "b1", f"mlx5_{rail}:1") for rail in (0, 1))
