@@ -22,6 +22,7 @@ MODULES = {
 FOUND = patterns_of(MODULES)
 
 MADE = {
+    "exporter.simulator.monitoring.programs._responds": "patterns of this program, over the logs of its own demo",
     "exporter.nccl.log_rule.log_rule": "each is in RULES, which is found",
     "exporter.snmp.anonymise._name_pattern": "names without anything that repeats",
     "exporter.sources.common.driver_statistics.queue_pattern": "declared names with numbers between them, as below",
