@@ -262,7 +262,13 @@ class VirtualFabric:
         """
         interval = f"{INTERVAL:g}s"
         self.cluster = FabricCluster(
-            folder, faults=faults, seed=seed, interval=interval, switch_interval=interval, nccl_log=logs
+            folder,
+            faults=faults,
+            seed=seed,
+            interval=interval,
+            switch_interval=interval,
+            nccl_log=logs,
+            dump_interval=2 * INTERVAL,  # a file is read when it is as it was at the last read
         )
         model = self.cluster.model
         layout = FullyShardedDataParallel(model.job.layout.ranks, COMPUTE, LAYERS, LAYER_BYTES)

@@ -102,10 +102,12 @@ class OnyxSwitch:
         lossless: lossless priorities.
         name: system name; not reported where empty.
         chassis: LLDP chassis ID, that by which its neighbours know it.
+        uptime: seconds since its start.
     """
 
     name: str = ""
     chassis: str = "02:00:00:00:00:AA"
+    uptime: float = 183_845.678
     model: str = "x86onie"
     release: str = "3.10.4206"
     lossless: tuple[int, ...] = (3,)
@@ -176,7 +178,10 @@ class OnyxSwitch:
 
     def _version(self) -> object:
         values = {"Product name": "Onyx", "Product release": self.release, "Product model": self.model}
-        return values | {"Uptime": "2d 3h 4m 5.678s"}
+        days, rest = divmod(self.uptime, 86_400)
+        hours, rest = divmod(rest, 3600)
+        minutes, seconds = divmod(rest, 60)
+        return values | {"Uptime": f"{days:.0f}d {hours:.0f}h {minutes:.0f}m {seconds:.3f}s"}
 
     def _local(self) -> object:
         values = {"System Description": f"Simulated {self.model}", "Chassis id": self.chassis}

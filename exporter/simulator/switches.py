@@ -161,6 +161,7 @@ def fill_onyx(onyx: OnyxSwitch, switch: Switch) -> None:
 
 def update_onyx(onyx: OnyxSwitch, switch: Switch) -> None:
     """Update an Onyx switch from the model."""
+    onyx.uptime = switch.uptime
     for port in switch.ports:
         interface = onyx.ports.setdefault(port.name, OnyxPort(description=port.alias or "N/A"))
         interface.up = port.up

@@ -20,7 +20,7 @@ from exporter.simulator.fabric.hosts import FabricHost
 from exporter.simulator.fabric.job_processes import ProcessFiles
 from exporter.simulator.fabric.model import FabricModel
 from exporter.simulator.fabric.nccl_logs import NcclLogs
-from exporter.simulator.fabric.recorder_dumps import RecorderDumps
+from exporter.simulator.fabric.recorder_dumps import EVERY, RecorderDumps
 from exporter.simulator.fabric.switches import FabricSwitch
 from exporter.simulator.host import HostFiles
 from exporter.simulator.onyx import OnyxSimulator, OnyxSwitch
@@ -76,6 +76,7 @@ class FabricCluster:
         module_interval: str = "60s",
         broker: str | None = None,
         nccl_log: bool = True,
+        dump_interval: float = EVERY,
     ) -> None:
         """Create the model; `async with` starts the devices.
 
@@ -88,6 +89,7 @@ class FabricCluster:
             module_interval: Interval of PCIe links and optical modules, a minute at least.
             nccl_log: Whether the job writes NCCL's logs, which it does with NCCL_DEBUG=INFO.
             broker: Address of the broker that the exporters of hosts and of switches publish to.
+            dump_interval: Seconds between dumps of the Flight Recorder in a hang.
 
         Raises:
             ValueError: A fault is invalid.
@@ -107,7 +109,7 @@ class FabricCluster:
         self._dumps: list[RecorderDumps] = []
         self._logs: list[NcclLogs] = []
         self._processes: list[ProcessFiles] = []
-        self._nccl_log = nccl_log
+        self._nccl_log, self._dump_interval = nccl_log, dump_interval
         switches = {name: FabricSwitch(self.model, name, self._hosts) for name in (*topology.leaves, *topology.spines)}
         onyx = set(topology.leaves[1::2])
         self._agents = [(one, SnmpAgent(community=COMMUNITY)) for name, one in switches.items() if name not in onyx]
@@ -173,7 +175,7 @@ class FabricCluster:
             self._collectives.append(CollectiveFiles(folder, self.model.job, name, ranks))
             self._processes.append(ProcessFiles(paths.procfs, self.model.job, self._hosts[name], ranks))
             dumps = self._folder / name / "recorder"
-            self._dumps.append(RecorderDumps(dumps, self.model.job, ranks))
+            self._dumps.append(RecorderDumps(dumps, self.model.job, ranks, every=self._dump_interval))
             logs = self._folder / name / "nccl-logs"
             if self._nccl_log:
                 self._logs.append(NcclLogs(logs, self.model, self._hosts[name]))

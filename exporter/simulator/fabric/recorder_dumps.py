@@ -16,8 +16,7 @@ from exporter.simulator.fabric.job import Job
 from exporter.simulator.training.engine import Ended
 
 EVERY = 30.0
-"""Seconds of a hang after which the ranks write their dumps, again and again until it is over; the exporter believes a
-hang of a minute."""
+"""Seconds of a hang after which the ranks write their dumps; the exporter believes a hang of a minute."""
 
 KEPT = 16
 """Collectives of a communicator that ended, in a dump."""
@@ -36,13 +35,16 @@ OPERATIONS = MappingProxyType(
 class RecorderDumps:
     """Writes the dumps of the ranks of one host."""
 
-    def __init__(self, folder: Path, job: Job, ranks: Sequence[int], *, name: str = "demo") -> None:
+    def __init__(
+        self, folder: Path, job: Job, ranks: Sequence[int], *, every: float = EVERY, name: str = "demo"
+    ) -> None:
         """Create the folder of the job.
 
         Args:
             folder: Folder of the dumps of all jobs on the host.
             job: The job.
             ranks: World ranks on the host.
+            every: Seconds of a hang after which they are written, again and again until it is over.
             name: Name of the job.
 
         Raises:
@@ -52,7 +54,7 @@ class RecorderDumps:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._job, self._ranks = job, tuple(ranks)
         self._run = 0
-        self._due = EVERY
+        self._every = self._due = every
         self._ended: dict[int, deque[tuple[int, Ended]]] = {}
         self._counts: Counter[int] = Counter()
 
@@ -75,10 +77,10 @@ class RecorderDumps:
             kept = self._ended.setdefault(one.communicator, deque(maxlen=KEPT))
             kept.append((self._counts[one.communicator], one))
         since = min((max(one.starts.values(), default=now) for one in self._job.unfinished), default=now)
-        if now - since < EVERY:
-            self._due = since + EVERY
+        if now - since < self._every:
+            self._due = since + self._every
         elif now >= self._due:
-            self._due = now + EVERY
+            self._due = now + self._every
             for rank in self._ranks:
                 text = json.dumps(self._dump(rank, now))
                 (self.folder / f"nccl_trace_rank_{rank}.json").write_text(text, encoding="ascii")
