@@ -6,7 +6,8 @@ numbers are those of one moment, and differ only by what part of a step has pass
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import sqrt
+from itertools import combinations
+from math import inf, sqrt
 from statistics import mean
 from typing import NamedTuple
 
@@ -150,15 +151,11 @@ def _limits(seen: Sequence[Pace], period: int) -> tuple[float, float]:
 
     The lower one is above the higher one where more records are lost.
     """
-    low, high = 0.0, float("inf")
     ends = [*seen[:LIMITED], *seen[-LIMITED:]] if len(seen) > 2 * LIMITED else seen
-    for place, one in enumerate(ends):
-        for other in ends[place + 1 :]:
-            moved, passed = other.number - one.number, (other.clock - one.clock) / period
-            low = max(low, (moved - LOST) / (passed + PART_STEPS))
-            if passed > PART_STEPS:
-                high = min(high, (moved + LOST) / (passed - PART_STEPS))
-    return low, high
+    spans = [(other.number - one.number, (other.clock - one.clock) / period) for one, other in combinations(ends, 2)]
+    low = [(moved - LOST) / (passed + PART_STEPS) for moved, passed in spans]
+    high = [(moved + LOST) / (passed - PART_STEPS) for moved, passed in spans if passed > PART_STEPS]
+    return max(low, default=0.0), min(high, default=inf)
 
 
 def by_all_reports(moved: int, steps: float) -> Counted:

@@ -48,6 +48,9 @@ class Suspect:
 HostLaps = Mapping[int, tuple[float, Mapping[str, float]]]
 """Time, and cost by host, by number of the step."""
 
+Parts = Mapping[frozenset[str], HostLaps]
+"""Parts of a pool by the hosts of their communicators."""
+
 
 def suspects(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float) -> tuple[list[Suspect], list[str]]:
     """Return the ranks that a job waits for, and the hosts that are slow as a whole.
@@ -59,8 +62,10 @@ def suspects(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: floa
         now: Current time.
     """
     named: tuple[list[Suspect], list[str]] = [], []
-    for window, least in WINDOWS:
-        ranks, hosts = _named(job, found, seconds, now, (window, least))
+    ordered = sorted(found.values(), key=lambda one: (-one.frequency, not one.inside))
+    parts = [{} if pool.inside else _parts(job, pool) for pool in ordered]
+    for window in WINDOWS:
+        ranks, hosts = _named(job, ordered, parts, seconds, now, window)
         # A short window detects a new straggler soon; only the longest shows reliably which others are equally late.
         if {one.rank for one in named[0]} < {one.rank for one in ranks}:
             named = ranks, hosts
@@ -68,15 +73,14 @@ def suspects(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: floa
 
 
 def _named(
-    job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float, window: Window
+    job: Job, ordered: Sequence[Pool], parts: Sequence[Parts], seconds: float, now: float, window: Window
 ) -> tuple[list[Suspect], list[str]]:
-    """Return ranks and hosts from the evidence of one window."""
+    """Return ranks and hosts from the evidence of one window; `parts` are those of the pools."""
     candidates: list[tuple[Pool, Candidate, bool]] = []
-    ordered = sorted(found.values(), key=lambda one: (-one.frequency, not one.inside))
-    for pool in ordered:
+    for pool, of_pool in zip(ordered, parts, strict=True):
         ranks = {rank for name in pool.communicators for rank in job.communicators[name].members}
         rank = candidate(pool.laps, len(ranks), seconds, now, window)
-        host = None if pool.inside else _late_host(job, pool, seconds, now, window) or _as_host(job, rank)
+        host = None if pool.inside else _late_host(job, of_pool, seconds, now, window) or _as_host(job, rank)
         if host is not None and _may_be_one_rank(job, ordered, host, seconds, now, window):
             continue  # soon there is enough evidence on the rank
         if host is not None and (rank is None or host.loss >= HOST_SHARE * rank.loss):
@@ -90,7 +94,7 @@ def _named(
         if is_host:
             ranks_of = [rank for rank, host in job.hosts.items() if host in one.names]
             return [_suspect(rank, one, pool) for rank in sorted(ranks_of, key=rank_order)], sorted(one.names)
-        between = loss_between(job, one.names, found.values(), seconds, now, window) if pool.inside else one.loss
+        between = loss_between(job, one.names, ordered, seconds, now, window) if pool.inside else one.loss
         stated = one._replace(loss=min(one.loss, between))
         return [_suspect(rank, stated, pool) for rank in sorted(one.names, key=rank_order)], []
     return [], []
@@ -100,24 +104,25 @@ def _suspect(rank: str, one: Candidate, pool: Pool) -> Suspect:
     return Suspect(rank, one.loss, one.loss, one.late, one.laps, pool.inside)
 
 
-def _late_host(job: Job, pool: Pool, seconds: float, now: float, window: Window) -> Candidate | None:
-    """Return the hosts that are late as a whole, by the part of the pool where they cost most.
-
-    Communicators on the same hosts are one part: those of another pipeline stage are late with them.
-    """
-    parts: dict[frozenset[str], set[str]] = {}
+def _parts(job: Job, pool: Pool) -> Parts:
+    """Return the parts of a pool: communicators on the same hosts; those of another stage are late with them."""
+    ranks: dict[frozenset[str], set[str]] = {}
     for name in pool.communicators:
         members = job.communicators[name].members
         hosts = frozenset(job.hosts.get(rank, "") for rank in members)
-        parts.setdefault(hosts, set()).update(members)
-    laps = {hosts: _by_host(job, pool, ranks) for hosts, ranks in parts.items()}
-    found = [(candidate(laps[hosts], len(hosts), seconds, now, window), hosts) for hosts in parts]
+        ranks.setdefault(hosts, set()).update(members)
+    return {hosts: _by_host(job, pool, of_part) for hosts, of_part in ranks.items()}
+
+
+def _late_host(job: Job, parts: Parts, seconds: float, now: float, window: Window) -> Candidate | None:
+    """Return the hosts that are late as a whole, by the part of the pool where they cost most."""
+    found = [(candidate(laps, len(hosts), seconds, now, window), hosts) for hosts, laps in parts.items()]
     most, of_part = max(found, key=lambda one: 0.0 if one[0] is None else one[0].loss, default=(None, frozenset()))
     if most is None or job.exchanges:
         return most
-    others = [laps[hosts] for hosts in parts if hosts != of_part]
+    others = [laps for hosts, laps in parts.items() if hosts != of_part]
     return most._replace(
-        names=most.names.union(*(_late_with(most, laps[of_part], other, now, window) for other in others))
+        names=most.names.union(*(_late_with(most, parts[of_part], other, now, window) for other in others))
     )
 
 
