@@ -258,4 +258,4 @@ def test_the_links_of_the_infiniband_fabric_have_two_ends():
 
 
 def test_a_fabric_needs_all_its_programs():
-    assert infiniband.SubnetTools.find("/nowhere") is None
+    assert infiniband.SubnetTools.of("", "/usr/sbin/opensm") is None

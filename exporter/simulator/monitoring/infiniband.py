@@ -5,9 +5,7 @@ All three run with ibsim's library in place of libibumad's devices. There is no 
 
 import json
 import os
-import shutil
-import sys
-from collections.abc import Iterable
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -24,9 +22,9 @@ FULL = "w=8 s=4"
 """Width and speed of a link, as much as a port of ibsim can have: 12X QDR."""
 
 LIBRARIES = (
-    "/usr/lib/*/umad2sim/libumad2sim.so",
-    "/usr/lib/umad2sim/libumad2sim.so",
-    "/usr/lib64/umad2sim/libumad2sim.so",
+    "usr/lib/*/umad2sim/libumad2sim.so",
+    "usr/lib/umad2sim/libumad2sim.so",
+    "usr/lib64/umad2sim/libumad2sim.so",
 )
 
 OTHERS = ("bursts", "lldp", "nccl", "nccl_facts", "nic", "pci", "rdma")
@@ -41,15 +39,9 @@ class SubnetTools(NamedTuple):
     library: str
 
     @classmethod
-    def find(cls, path: str) -> Self | None:
-        """Look for the programs in a search path; None where one is missing.
-
-        Args:
-            path: Folders, as in PATH.
-        """
-        root = Path("/")
-        library = next((str(one) for text in LIBRARIES for one in root.glob(text[1:])), None)
-        simulator, manager = shutil.which("ibsim", path=path), shutil.which("opensm", path=path)
+    def of(cls, simulator: str, manager: str) -> Self | None:
+        """Return the programs with ibsim's library; None where one is missing, whose path is empty."""
+        library = next((str(one) for text in LIBRARIES for one in Path("/").glob(text)), None)
         return cls(simulator, manager, library) if simulator and manager and library else None
 
 
@@ -100,7 +92,7 @@ def subnet(tools: SubnetTools, folder: Path) -> list[Program]:
         0,
         r"sim>[\s\S]*sim>",
         folder / "ibsim.log",
-        environment=tuple(_own(tools, folder).items())[:1],
+        environment=(("IBSIM_SOCKNAME", _socket(folder)),),
         console="Verbose 0\n",
     )
     manager = Program(
@@ -109,44 +101,41 @@ def subnet(tools: SubnetTools, folder: Path) -> list[Program]:
         0,
         "SUBNET UP",
         folder / "opensm.log",
-        environment=(*_own(tools, folder).items(), ("OSM_TMP_DIR", str(folder)), ("OSM_CACHE_DIR", str(folder))),
+        environment=(*_at_host(tools, folder, 1), ("OSM_TMP_DIR", str(folder)), ("OSM_CACHE_DIR", str(folder))),
         folder=folder,
     )
     return [simulator, manager]
 
 
-def exporter(tools: SubnetTools, folder: Path, address: str, interval: str) -> Program:
-    """Return the exporter that sweeps the subnet, from its second host.
+def exporter_config(folder: Path, interval: str) -> Path:
+    """Write the configuration of the exporter that sweeps the subnet, and return its path.
 
     Args:
-        tools: Paths of the programs.
         folder: That of `subnet`.
-        address: Address to listen on.
         interval: Time between sweeps.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     sources: dict[str, object] = {name: {"enabled": False} for name in OTHERS}
     sources["ibfabric"] = {"enabled": True, "interval": interval}
-    config = folder / "exporter.yaml"
-    config.write_text(json.dumps({"host": "infiniband", "sources": sources}, indent=1), encoding="utf-8")
-    own = _own(tools, folder, host=_host(2))
-    own["PYTHONPATH"] = os.pathsep.join(_present([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]))
-    words = ("-m", "exporter", "run", "--config.file", str(config), "--web.listen-address", address)
-    return Program(
-        "infiniband",
-        (sys.executable, *words),
-        int(address.rpartition(":")[2]),
-        "/-/healthy",
-        folder / "exporter.log",
-        environment=tuple(own.items()),
-        folder=folder,
-    )
+    path = folder / "exporter.yaml"
+    path.write_text(json.dumps({"host": "infiniband", "sources": sources}, indent=1), encoding="utf-8")
+    return path
 
 
-def _own(tools: SubnetTools, folder: Path, host: str = "") -> dict[str, str]:
-    """Return the environment of a program in the fabric, whose socket is named for the folder."""
-    name = f"fabric-{blake2b(str(folder.resolve()).encode(), digest_size=8).hexdigest()}"
-    return {"IBSIM_SOCKNAME": name, "LD_PRELOAD": tools.library, "SIM_HOST": host or _host(1)}
+def in_subnet(exporter: Program, tools: SubnetTools, folder: Path) -> Program:
+    """Return an exporter as a program at the second host: the library writes files where it runs."""
+    paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = (*_at_host(tools, folder, 2), ("PYTHONPATH", os.pathsep.join(paths)))
+    return replace(exporter, environment=environment, folder=folder)
 
 
-def _present(texts: Iterable[str]) -> list[str]:
-    return [one for one in texts if one]
+def _at_host(tools: SubnetTools, folder: Path, number: int) -> tuple[tuple[str, str], ...]:
+    """Return the environment of a program at a host of the fabric."""
+    return ("IBSIM_SOCKNAME", _socket(folder)), ("LD_PRELOAD", tools.library), ("SIM_HOST", _host(number))
+
+
+def _socket(folder: Path) -> str:
+    """Return the name of the simulator's socket, which is not in the file system: another one for each folder."""
+    return f"fabric-{blake2b(str(folder.resolve()).encode(), digest_size=8).hexdigest()}"

@@ -3,7 +3,6 @@
 It is used with `async with`, within that of the fabric; `follow` ends and starts what the fabric's faults end.
 """
 
-import os
 import shutil
 import socket
 import sys
@@ -15,7 +14,7 @@ from typing import NamedTuple, Self
 from exporter.simulator.fabric.cluster import FabricCluster, HostPaths
 from exporter.simulator.fabric.conditions import MonitoringState
 from exporter.simulator.monitoring import files
-from exporter.simulator.monitoring.infiniband import SubnetTools, exporter, subnet
+from exporter.simulator.monitoring.infiniband import SubnetTools, exporter_config, in_subnet, subnet
 from exporter.simulator.monitoring.programs import Program, Programs
 from exporter.simulator.monitoring.receiver import Notice, Receiver
 from exporter.simulator.web_server import WebServer
@@ -47,9 +46,8 @@ class Installed(NamedTuple):
     @classmethod
     def find(cls) -> Self:
         """Look for the programs, also in the folders of administrators. Debian has another name for Alertmanager."""
-        path = f"{os.environ.get('PATH', os.defpath)}:{SBIN}"
-        subnet = SubnetTools.find(path)
-        return cls(_which("mosquitto"), _which("prometheus"), _which("alertmanager", "prometheus-alertmanager"), subnet)
+        tools = SubnetTools.of(_which("ibsim"), _which("opensm"))
+        return cls(_which("mosquitto"), _which("prometheus"), _which("alertmanager", "prometheus-alertmanager"), tools)
 
 
 class Endpoint(NamedTuple):
@@ -182,11 +180,10 @@ class Monitoring:
 
     def _infiniband(self, tools: SubnetTools, port: int, targets: dict[str, str]) -> list[Program]:
         """Return the programs of an InfiniBand fabric, in the order in which they start."""
-        folder, address = self._folder / "infiniband", f"127.0.0.1:{port}"
+        folder = self._folder / "infiniband"
         programs = subnet(tools, folder)
-        targets["infiniband"] = address
-        self.endpoints.append(Endpoint("infiniband", f"http://{address}/"))
-        return [*programs, exporter(tools, folder, address, self._interval)]
+        exporter = self._exporter("infiniband", exporter_config(folder, self._interval), port, targets)
+        return [*programs, in_subnet(exporter, tools, folder)]
 
     def _exporter(
         self, name: str, config: Path, port: int, targets: dict[str, str], flags: Sequence[str | Path] = ()
