@@ -6,7 +6,7 @@ A link that is down has no neighbour any more, just when its other end is asked 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from exporter.core.table import LabelValues, Table
+from exporter.core.table import Table
 from exporter.meaning.ports.states import PortLocation
 
 LINK = "fabric_link_info"
@@ -22,10 +22,9 @@ Link = tuple[PortLocation, PortLocation]
 
 
 class _Seen(NamedTuple):
-    """Links of a device, and the keys and values of the table that they were made of."""
+    """Links of a device, and the table that they were made of."""
 
-    keys: Sequence[LabelValues]
-    infos: Sequence[object]
+    table: Table
     links: Sequence[Link]
     switches: frozenset[str]
 
@@ -46,10 +45,8 @@ class KnownLinks:
                 continue
             first = dict(zip(table.schema.labels, table.rows.keys[0], strict=True))
             device = (first["host"], first.get("switch", ""))
-            keys, infos = table.rows.keys, table.values("info") or ()
             before = self._seen.get(device)
-            same = before is not None and before.keys is keys and before.infos == infos
-            seen[device] = before if same and before is not None else _read(table, info.extra, infos)
+            seen[device] = before if before is not None and before.table is table else _read(table, info.extra)
         for device, before in self._seen.items():
             after = seen.get(device)
             if after is not before:
@@ -72,18 +69,18 @@ class KnownLinks:
         return frozenset(name for one in self._seen.values() for name in one.switches)
 
 
-def _read(table: Table, extra: Sequence[str], infos: Sequence[object]) -> _Seen:
+def _read(table: Table, extra: Sequence[str]) -> _Seen:
     """Return the links of a table, whose rows are those of one device."""
     links: list[Link] = []
     switches: set[str] = set()
-    for row in _rows(table, extra, infos):
+    for row in _rows(table, extra):
         links.append(_ends(row))
         switches |= {row.get("switch", ""), row["peer"] if row.get("peer_kind") == "switch" else ""} - {""}
-    return _Seen(table.rows.keys, infos, links, frozenset(switches))
+    return _Seen(table, links, frozenset(switches))
 
 
-def _rows(table: Table, extra: Sequence[str], infos: Sequence[object]) -> Iterator[Mapping[str, str]]:
-    for key, values in zip(table.rows.keys, infos, strict=True):
+def _rows(table: Table, extra: Sequence[str]) -> Iterator[Mapping[str, str]]:
+    for key, values in zip(table.rows.keys, table.values("info") or (), strict=True):
         more = zip(extra, values, strict=True) if isinstance(values, tuple) else ()
         yield dict(zip(table.schema.labels, key, strict=True)) | dict(more)
 
