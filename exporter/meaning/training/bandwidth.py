@@ -15,11 +15,11 @@ MIN_BYTES = 1 << 20
 RECENT_SECONDS = 30.0
 """Seconds of evidence from which the bandwidth is computed, or …"""
 
-MORE_MISSING = 3.0
-"""Standard deviations by which more last ranks may be missing by chance."""
-
 MIN_TICKS = 4
 """… this many ticks with traffic in them, however long they take."""
+
+MORE_MISSING = 3.0
+"""Standard deviations by which more last ranks may be missing by chance."""
 
 MIN_HISTORY_TICKS = 10
 """Ticks with traffic before the highest bandwidth of the job itself is used as the expected one."""

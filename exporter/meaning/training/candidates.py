@@ -212,14 +212,11 @@ def _took_over(
     if len(run) >= MIN_LONG_LAPS:
         return False
     had: dict[frozenset[str], list[float]] = {}
-    for one in numbers[max(first - BEFORE, 0) : first]:
-        others = _apart([laps[one][1]], members)
-        if (
-            others
-            and not others & names
-            and MOVED_SHARE * typical <= _gain(laps[one][1], others) <= typical / MOVED_SHARE
-        ):
-            had.setdefault(others, []).append(cost_of_latest(laps[one][1], others))
+    for costs in (laps[one][1] for one in numbers[max(first - BEFORE, 0) : first]):
+        others = _apart([costs], members)
+        is_alike = MOVED_SHARE * typical <= _gain(costs, others) <= typical / MOVED_SHARE
+        if others and is_alike and not others & names:
+            had.setdefault(others, []).append(cost_of_latest(costs, others))
     return any(
         len(costs) >= MOVED_STEPS and median(cost_of_latest(one, others) for one in run) <= MOVED_SHARE * median(costs)
         for others, costs in had.items()
