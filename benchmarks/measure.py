@@ -3,13 +3,14 @@
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from exporter.simulator.monitoring.listening_ports import ListeningPorts
 
 ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 """What a Prometheus server asks for."""
@@ -65,12 +66,10 @@ def resident_mebibytes(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """Return a port of loopback on which nothing listens."""
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port() -> int:
+    """Return a port of loopback on which nothing listens, by TCP and by UDP."""
+    with ListeningPorts() as ports:
+        return ports.take()
 
 
 def peer(program: str) -> str | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -10,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from measure import Figure
+from measure import Figure, free_port
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -107,9 +106,8 @@ def run() -> list[Figure]:
     if program is None:
         print("mosquitto is not installed: left out")
         return []
-    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-        free.close()
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
         config = Path(folder) / "mosquitto.conf"
         config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nlog_type none\n")
         with subprocess.Popen([program, "-c", config]) as broker:

@@ -193,14 +193,16 @@ async def serve(options: Options) -> None:
         UserError: The directory cannot be used, or a program cannot be started or ended.
     """
     from exporter.simulator.fabric.cluster import FabricCluster
-    from exporter.simulator.monitoring.stack import Installed, Monitoring, Ports
+    from exporter.simulator.monitoring.listening_ports import ListeningPorts
+    from exporter.simulator.monitoring.stack import Installed, Monitoring
 
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
-    installed, ports = Installed.find(), Ports(options.first_port)
+    installed = Installed.find()
     async with AsyncExitStack() as stack:
+        ports = stack.enter_context(ListeningPorts(options.first_port))
         folder = await stack.enter_async_context(demo_directory(options.directory, "--directory"))
         stack.enter_context(
             system_errors_as_user_errors(f"the demo in {folder}", "free disk space, or name a --directory")

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.helpers.containers import Containers, containers
 from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.stack import free_port
 from tests.helpers.training_bench import line
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -82,12 +82,6 @@ def shared(tmp_path: Path, made: Containers) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Daemon:

@@ -1,7 +1,6 @@
 """A demo, a Prometheus that scrapes it and an Alertmanager, as real processes on loopback that end with the test."""
 
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 import yaml
 
+from exporter.simulator.monitoring.listening_ports import ListeningPorts
+
 Answer = TypeVar("Answer")
 
 PAUSE = 0.2
@@ -23,9 +24,8 @@ PAUSE = 0.2
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with ListeningPorts() as ports:
+        return ports.take()
 
 
 def until(what: str, look: Callable[[], Answer | None], seconds: float = 40.0) -> Answer:

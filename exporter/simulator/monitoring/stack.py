@@ -4,7 +4,6 @@ It is used with `async with`, within that of the fabric; `follow` ends and start
 """
 
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -15,6 +14,7 @@ from exporter.simulator.fabric.cluster import FabricCluster, HostPaths
 from exporter.simulator.fabric.conditions import MonitoringState
 from exporter.simulator.monitoring import files
 from exporter.simulator.monitoring.infiniband import SubnetTools, exporter_config, in_subnet, subnet
+from exporter.simulator.monitoring.listening_ports import ListeningPorts
 from exporter.simulator.monitoring.programs import Program, Programs
 from exporter.simulator.monitoring.receiver import Notice, Receiver
 from exporter.simulator.web_server import WebServer
@@ -57,23 +57,6 @@ class Endpoint(NamedTuple):
     url: str
 
 
-class Ports:
-    """The ports of the programs: consecutive ones, or free ones."""
-
-    def __init__(self, first: int) -> None:
-        """Args: first: The first; 0 for free ones."""
-        self._next = first
-
-    def take(self) -> int:
-        """Return the next port."""
-        if not self._next:
-            with socket.socket() as one:
-                one.bind(("127.0.0.1", 0))
-                return int(one.getsockname()[1])
-        self._next += 1
-        return self._next - 1
-
-
 class Monitoring:
     """The running programs.
 
@@ -89,7 +72,7 @@ class Monitoring:
         folder: Path,
         *,
         installed: Installed,
-        ports: Ports,
+        ports: ListeningPorts,
         broker: int,
         interval: str,
         rules: Path | None,
