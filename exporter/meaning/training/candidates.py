@@ -262,10 +262,15 @@ def _are_alike(laps: Sequence[Mapping[str, float]], names: frozenset[str]) -> bo
 
 def _gain(costs: Mapping[str, float], names: frozenset[str]) -> float:
     """Return by how much a step would be shorter without the suspects; negative if others were the last."""
-    outside = max((cost for name, cost in costs.items() if name not in names), default=0.0)
-    return cost_of_latest(costs, names) - outside
+    inside = outside = 0.0
+    for name, cost in costs.items():
+        if name in names:
+            inside = max(inside, cost)
+        elif cost > outside:
+            outside = cost
+    return inside - outside
 
 
 def cost_of_latest(costs: Mapping[str, float], names: frozenset[str]) -> float:
     """Return the cost of the latest of the names."""
-    return max((cost for name, cost in costs.items() if name in names), default=0.0)
+    return max([costs[name] for name in names if name in costs], default=0.0)

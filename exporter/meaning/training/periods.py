@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import sqrt
+from operator import mul
 
 MIN_REPETITIONS = 3
 """Times that a pattern must repeat."""
@@ -40,8 +41,7 @@ def normalised(row: Sequence[float]) -> list[float] | None:
 
 def correlation(row: Sequence[float], shift: int) -> float:
     """Return the correlation of a series with itself."""
-    count = len(row) - shift
-    return sum(map(float.__mul__, row[:count], row[shift:])) / count
+    return sum(map(mul, row, row[shift:])) / (len(row) - shift)
 
 
 def least_correlation(independent: int) -> float:
@@ -51,7 +51,7 @@ def least_correlation(independent: int) -> float:
 
 def is_even(row: Sequence[float], shift: int, found: float) -> bool:
     """Return whether not just one period resembles the next one: by chance two pauses make one that does."""
-    products = list(map(float.__mul__, row, row[shift:]))
+    products = list(map(mul, row, row[shift:]))
     parts = [sum(products[begin : begin + shift]) / shift for begin in range(0, len(products) - shift + 1, shift)]
     return sum(parts) - max(parts) >= MIN_EVEN * found * (len(parts) - 1)
 
