@@ -51,14 +51,14 @@ def test_names_are_level_metric_operation(name):
     counted = {one.removesuffix("_total").removesuffix("_ratio") for one in exported()}
     assert metric in exported().keys() | counted | {"fabric_switch_port", "fabric_nccl_ranks"}
     assert level
-    assert operation in {"rate", "avg", "max", "count", "info", "mac", "nic"}
+    assert operation in {"rate", "avg", "max", "count", "info", "mac", "nic", "missing", "state"}
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_shard_can_evaluate_what_it_scrapes(name):
     """All series that a record joins or sums are of one target, and it keeps the target."""
     names = {one.name for one in selectors(RECORDS[name])}
-    assert names <= exported().keys()
+    assert names <= exported().keys() | RECORDS.keys()
     for labels in (*aggregations(RECORDS[name]), *joined_by(RECORDS[name])):
         assert labels >= {"job", "instance"}
 
