@@ -101,6 +101,32 @@ class PortPosition(NamedTuple):
     number: int = 0
 
 
+class RailNumbers:
+    """Numbers the ports of a host as rails, so that a port that disappears does not change the rails of others.
+
+    A port that fell off its bus, or was moved into a container, keeps its number until it is back, or until another
+    one has its place. What was gone before the start is not known: then `rails` can be configured.
+    """
+
+    def __init__(self, configured: Mapping[str, str]) -> None:
+        """Args: configured: Rails by device, which take precedence."""
+        self._configured = configured
+        self._gone: list[PortPosition] = []
+        self._present: list[PortPosition] = []
+
+    def of(self, ports: Sequence[PortPosition]) -> list[str]:
+        """Return the rails of all ports that are present."""
+        places = {(port.pci, port.number) for port in ports}
+        before = [*self._gone, *self._present]
+        self._gone = [port for port in before if port.pci and (port.pci, port.number) not in places][:MAX_GONE]
+        self._present = list(ports)
+        return number_rails([*ports, *self._gone], self._configured)[: len(ports)]
+
+
+MAX_GONE = 256
+"""Ports that are gone and keep their numbers: more than a host has."""
+
+
 def number_rails(ports: Sequence[PortPosition], configured: Mapping[str, str]) -> list[str]:
     """Return the rail of each port.
 

@@ -20,7 +20,7 @@ from exporter.linux.ethtool_ioctl import DriverInfo
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.pci import ADDRESS
 from exporter.sources.common.driver_statistics import Statistic
-from exporter.sources.common.host_ports import PortPosition, number_rails, row_times
+from exporter.sources.common.host_ports import PortPosition, RailNumbers, row_times
 from exporter.sources.nic.device import DeviceReading
 from exporter.sources.nic.drivers import DRIVERS, INFINIBAND
 from exporter.sources.nic.metrics import (
@@ -52,7 +52,7 @@ class NicTables:
     def __init__(self, host: str, rails: Mapping[str, str], unread: Collection[str] = ()) -> None:
         """Store the host's name, the configured rails by device, and the endings that are not exported."""
         self._host = host
-        self._rails = rails
+        self._rails = RailNumbers(rails)
         self._kernel = {ending: name for ending, name in KERNEL.items() if ending not in unread}
         self._keepers: dict[tuple[Schema, str], RowKeeper] = {}
 
@@ -147,7 +147,7 @@ class NicTables:
             PortPosition(readings[name].kind, _pci_address(link, readings[name].driver), name)
             for name, link in links.items()
         ]
-        rails = number_rails(seats, self._rails)
+        rails = self._rails.of(seats)
         return {
             seat.device: (self._host, rail, seat.pci, *_identity_labels(links[seat.device], readings[seat.device]))
             for seat, rail in zip(seats, rails, strict=True)

@@ -27,7 +27,7 @@ from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import (
     SCAN,
     PortPosition,
-    number_rails,
+    RailNumbers,
 )
 from exporter.sources.common.in_use import InUse
 from exporter.sources.rdma.counters import CounterSelection
@@ -79,6 +79,7 @@ class RdmaSource:
         self._reader = open_reader()
         self._queue_pairs = QueuePairPoller(self.interval, turns, open_reader) if options.queue_pairs else None
         self._devices: dict[str, DeviceReader] = {}
+        self._rails = RailNumbers(options.rails)
         self._in_use = InUse()
         self._last_scan = float("-inf")
         self._has_scanned = False
@@ -230,7 +231,7 @@ class RdmaSource:
         # A copy: a call that hung may return meanwhile and add its device.
         ports = [port for device in tuple(self._devices.values()) for port in device.ports]
         positions = [PortPosition(port.kind, port.attributes["pci"], port.device, port.number) for port in ports]
-        for port, rail in zip(ports, number_rails(positions, self._options.rails), strict=True):
+        for port, rail in zip(ports, self._rails.of(positions), strict=True):
             attributes = {**port.attributes, "rail": rail, "host": self._host.name}
             port.info = tuple(attributes[name] for name in SCHEMA.metrics["info"].extra)
 

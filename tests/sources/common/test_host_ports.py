@@ -6,6 +6,7 @@ from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.sources.common.host_ports import (
     MIN_TIME_SPREAD,
     PortPosition,
+    RailNumbers,
     is_hardware,
     is_infiniband_port,
     number_rails,
@@ -33,6 +34,37 @@ def test_configured_rail_takes_precedence_and_shifts_no_other():
         PortPosition(None, "", "bond0"),
     ]
     assert number_rails(ports, {"mlx5_0": "storage", "bond0": "7"}) == ["storage", "1", "7"]
+
+
+A, B, C, D = (
+    PortPosition("fast", f"0000:{bus}:00.0", f"mlx5_{place}") for place, bus in enumerate(("18", "40", "4f", "5e"))
+)
+
+
+@pytest.mark.parametrize(
+    ("polls", "rails"),
+    [
+        ([(A, B, C), (A, C), (A, C)], ["0", "2"]),
+        ([(A, B, C), (B, C), (C,), (A, B, C)], ["0", "1", "2"]),
+        ([(A, B, C), (A, B._replace(device="renamed"), C)], ["0", "1", "2"]),
+        ([(A, B, C), (A, C), (A, B._replace(device="replaced"), C)], ["0", "1", "2"]),
+        ([(A, B, C), (), (C,)], ["2"]),
+        ([(A, C), (A, B, C)], ["0", "1", "2"]),
+        ([(A, PortPosition("fast", "", "rxe0"), C), (A, C)], ["0", "1"]),
+        ([(A, B, C), (A, B._replace(kind=None), C)], ["0", "", "1"]),
+        ([(C, B, A), (D, C, A)], ["3", "2", "0"]),
+    ],
+    ids=["gone", "back", "renamed", "replaced", "all gone", "added", "virtual", "another kind", "one for another"],
+)
+def test_a_port_that_disappears_does_not_change_the_rails_of_others(polls, rails):
+    numbers = RailNumbers({})
+    assert [numbers.of(ports) for ports in polls][-1] == rails
+
+
+def test_configured_rails_are_kept_too():
+    numbers = RailNumbers({"mlx5_2": "7"})
+    assert numbers.of((A, B, C)) == ["0", "1", "7"]
+    assert numbers.of((A, C)) == ["0", "7"]
 
 
 def test_rows_have_their_own_times_only_if_those_differ():

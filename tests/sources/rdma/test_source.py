@@ -812,6 +812,20 @@ async def test_port_added_and_removed(tree, clock):
         assert (found.keys(), failures) == (PORTS, [])
 
 
+async def test_a_device_that_is_gone_leaves_the_rails_of_others(tree, clock):
+    def rails(found):
+        return {key: row["info"]["rail"] for key, row in found.items()}
+
+    async with opened(tree) as source:
+        before = rails((await ports_of(source))[0])
+        gone = next(key for key, rail in before.items() if rail == "0")
+        assert len(set(before.values())) > 1
+        shutil.rmtree(tree / "class" / "infiniband" / gone[0])
+        clock.now += rdma.RESCAN_SECONDS
+        found, _ = await ports_of(source)
+    assert rails(found) == {key: rail for key, rail in before.items() if key[0] != gone[0]}
+
+
 async def test_files_removed_between_reads_affect_only_their_own_metrics(tree, files):
     removed = ["counters/port_rcv_data", "counters/port_xmit_data", "hw_counters/out_of_sequence"]
     async with opened(tree) as source:
