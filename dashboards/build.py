@@ -16,7 +16,8 @@ import training_board
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
-from panels import DATASOURCE, HOST_BOARD, Panel
+from links import HOST_BOARD
+from panels import DATASOURCE, Panel
 
 FOLDER = Path(__file__).resolve().parent
 TAG = "fabric-exporter"
@@ -37,14 +38,14 @@ _NODE = 'label_values(fabric_ib_node_info{job=~"$job"}, node_name)'
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One dashboard; of a `folded` one all rows but the first are collapsed."""
+    """One dashboard; its first rows are open, and the others collapsed."""
 
     uid: str
     title: str
     description: str
     variables: tuple[dashboard.QueryVariable, ...]
     rows: Mapping[str, Callable[[], list[Panel]]]
-    folded: bool = False
+    open_rows: int = 99
 
 
 def _variable(name: str, label: str, query: str) -> dashboard.QueryVariable:
@@ -76,7 +77,7 @@ BOARDS = (
             _multi_variable("instance", "Instance", _INSTANCE).all_value(".+"),
         ),
         rows=overview.ROWS,
-        folded=True,
+        open_rows=2,
     ),
     Board(
         uid=HOST_BOARD,
@@ -88,6 +89,7 @@ BOARDS = (
             _multi_variable("instance", "Instance", _HOST_INSTANCE),
         ),
         rows=host_board.ROWS,
+        open_rows=5,
     ),
     Board(
         uid="fabric-switches",
@@ -99,10 +101,11 @@ BOARDS = (
             _multi_variable("switch", "Switch", _SWITCH).all_value(".+"),
         ),
         rows=switches_board.ROWS,
+        open_rows=3,
     ),
     Board(
         uid="fabric-infiniband",
-        title="Fabric infiniband",
+        title="Fabric InfiniBand",
         description="InfiniBand fabrics: links, errors, uplinks, congestion, nodes and managers, by fabric-exporter.",
         variables=(
             _multi_variable("job", "Job", _JOB).all_value(".+"),
@@ -110,6 +113,7 @@ BOARDS = (
             _multi_variable("node_name", "Node name", _NODE).all_value(".+"),
         ),
         rows=infiniband_board.ROWS,
+        open_rows=2,
     ),
     Board(
         uid="fabric-training",
@@ -121,6 +125,7 @@ BOARDS = (
             _multi_variable("train_job", "Train job", _TRAIN_JOB).all_value(".+"),
         ),
         rows=training_board.ROWS,
+        open_rows=3,
     ),
 )
 
@@ -144,7 +149,7 @@ def build(board: Board) -> model.Dashboard:
         builder.with_variable(variable)
     for place, (title, panels) in enumerate(board.rows.items()):
         row = dashboard.Row(title)
-        if board.folded and place:
+        if place >= board.open_rows:
             for panel in panels():
                 row.with_panel(panel)
             builder.with_row(row)

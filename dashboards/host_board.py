@@ -7,9 +7,10 @@ port, and by device for the kernel's network devices.
 from host_hardware import errors, optics, pcie, settings
 from joins import (
     DOWN,
-    HIGHEST,
     MARKED,
     MISSING,
+    PAUSED,
+    PAUSES,
     PHYSICAL_STATES,
     PORT,
     PORT_INFO,
@@ -18,109 +19,157 @@ from joins import (
     WENT_DOWN,
     ticks_above,
 )
-from panels import (
-    FULL,
-    HALF,
-    QUARTER,
-    WAYS,
-    Column,
-    Limits,
-    Panel,
-    Query,
-    heat_map,
-    info_table,
-    lines,
-    meaning,
-    number,
-    table_of,
-)
+from panels import ANY, FULL, WAYS, Limits, Panel, Query, heat_map, lines, meaning, number
+from tables import Column, info_table, table_of
 
 PORT_LABELS = ("rail", "device", "port", "netdev")
 
-ANY = Limits(1, 1)
-FULLNESS = Limits(0.8, 0.95)
-
 LINK = meaning({1: ("up", "green"), 0: ("down", "red")})
+
+IN_PAUSE = Limits(0.02, 0.1)
+"""Shares of time in pause; above the latter there is an alert."""
 
 
 def ports() -> list[Panel]:
-    """Return panels of the host's health, and of its ports one by one."""
+    """Return the panels of the first screen: the host's health, and its ports one by one."""
+    return [*_counts(), _ports()]
+
+
+def _counts() -> list[Panel]:
     return [
-        number("Ports up", "RDMA ports with the link up.", "sum(fabric_rdma_link_up{})"),
         number(
-            "Ports missing",
-            "RDMA ports that the host should have by its configuration and that are missing, down or slow. If all"
-            " are missing, check the driver and the kernel's log.",
+            "Ports not ready",
+            "RDMA ports that are down or missing: by the number expected by configuration, else those that were up"
+            " within a day. If all are missing, check the driver and the kernel's log.",
             f"sum({MISSING})",
             ANY,
-            absent="not configured",
+            absent="no RDMA",
+            filled=True,
         ),
         number(
-            "Links degraded",
+            "Ports slow",
             "RDMA ports slower than expected. Compare their lanes with those of siblings, then check cable and"
             " transceivers.",
             "sum(fabric_rdma_link_degraded{})",
             ANY,
+            absent="no RDMA",
+            filled=True,
         ),
         number(
             "Links flapping",
             "RDMA ports whose link went down within the last hour. Reseat or replace the cable.",
             f"sum({WENT_DOWN})",
             ANY,
+            absent="no RDMA",
+            filled=True,
         ),
         number(
-            "PCIe links degraded",
+            "PCIe degraded",
             "NICs whose PCIe link is slower than both of its ends support. Reseat the card or its riser.",
             "sum(fabric_pci_link_degraded{})",
             ANY,
+            filled=True,
         ),
         number(
-            "Highest burst",
-            "Highest utilization of a port over one tick of the sampler within the last minute.",
-            f"max({HIGHEST})",
-            FULLNESS,
+            "Pausing",
+            "Share of the last 5 minutes that the most pausing port paused its switch (PFC, 802.3x): the host cannot"
+            " receive as fast as packets arrive.",
+            f"max({PAUSES})",
+            IN_PAUSE,
             unit="percentunit",
+            absent="not counted",
+            decimals=0,
+            filled=True,
+        ),
+        number(
+            "FEC blocks lost",
+            "Blocks of the last hour that forward error correction could not correct, all ports together.",
+            "round(sum(increase(fabric_nic_fec_uncorrectable_blocks_total{}[1h])))",
+            ANY,
+            absent="not counted",
+            filled=True,
         ),
         number(
             "Sources failing",
             "Sources whose last read failed; their metrics are missing. The row Settings and sources lists them.",
             "sum(1 - fabric_source_up{})",
             ANY,
+            filled=True,
         ),
         number(
-            "Stragglers",
+            "Ranks late",
             "Ranks on this host that the others wait for. If no port has a fault, check GPU clocks, CPUs and input"
             " data.",
             "sum(fabric_nccl_rank_info{} * on (train_job, rank) group_left ()"
             ' max by (train_job, rank) (fabric_nccl_straggler{job=~".+", instance=~".+"}))',
             ANY,
-        ),
-        table_of(
-            "RDMA ports",
-            "Current state of each RDMA port. One that is slower than expected has fewer lanes, or a lower rate per"
-            " lane, than its siblings.",
-            [
-                Column("Link", "short", _port("fabric_rdma_link_up{}"), LINK),
-                Column("Physical state", "short", _port("fabric_rdma_port_physical_state{}"), PHYSICAL_STATES),
-                Column("Speed", "bps", _port("8 * fabric_rdma_link_speed_bytes_per_second{}")),
-                Column("Expected", "bps", _port("8 * fabric_rdma_link_expected_speed_bytes_per_second{}")),
-                Column("Lanes", "none", _port("fabric_rdma_link_lanes{}")),
-                Column("Transmit", "percentunit", _port("fabric_rdma_transmit_utilization_ratio{}")),
-                Column("Receive", "percentunit", _port("fabric_rdma_receive_utilization_ratio{}")),
-                Column("Went down, last hour", "none", _port("round(increase(fabric_rdma_link_down_total{}[1h]))")),
-            ],
-            labels=PORT_LABELS,
-            width=FULL,
-        ),
-        info_table(
-            "Switch ports",
-            "The switch and port that each NIC is connected to, by the switches' LLDP; empty if they do not run it,"
-            " or are not polled.",
-            SWITCH_PORTS,
-            labels=["device", "switch", "port", "mac"],
-            width=FULL,
+            absent="no job",
+            filled=True,
+            link="fabric-training",
         ),
     ]
+
+
+def _ports() -> Panel:
+    by_netdev = "on (job, instance, netdev) group_left (rail, device, port) fabric_rdma_info{}"
+    return table_of(
+        "RDMA ports",
+        "Each RDMA port, and the switch port that it is connected to by LLDP. One that is slower than expected has"
+        " fewer lanes, or a lower rate per lane, than its siblings. Paused by its switch, and pausing it: shares of the"
+        " last 5 minutes; flaps are those of the last hour. Utilization is the mean of 5 minutes.",
+        [
+            Column("Link", "short", _port("fabric_rdma_link_up{}"), LINK),
+            Column("Speed", "bps", _port("8 * fabric_rdma_link_speed_bytes_per_second{}")),
+            Column("Expected", "bps", _port("8 * fabric_rdma_link_expected_speed_bytes_per_second{}")),
+            Column(
+                "Of expected",
+                "percentunit",
+                _port("fabric_rdma_link_speed_bytes_per_second{} / fabric_rdma_link_expected_speed_bytes_per_second{}"),
+                limits=Limits(1, 0.99, below=True),
+                decimals=0,
+                width=105,
+            ),
+            *(
+                Column(
+                    name,
+                    "percentunit",
+                    f'label_replace({share}, "netdev", "$1", "device", "(.+)") * {by_netdev}',
+                    limits=IN_PAUSE,
+                    decimals=0,
+                )
+                for name, share in (("Paused", PAUSED), ("Pausing", PAUSES))
+            ),
+            Column(
+                "Retrans.",
+                "percentunit",
+                _port("fabric_rdma_retransmission_ratio{}"),
+                limits=RETRANSMITS,
+                decimals=3,
+            ),
+            Column(
+                "Flaps",
+                "none",
+                _port("round(increase(fabric_rdma_link_down_total{}[1h]))"),
+                limits=ANY,
+            ),
+            *(
+                Column(
+                    name,
+                    "percentunit",
+                    _port(f"avg_over_time(fabric_rdma_{way}_utilization_ratio{{}}[5m])"),
+                    decimals=0,
+                )
+                for name, way in (("Transmit", "transmit"), ("Receive", "receive"))
+            ),
+        ],
+        labels=PORT_LABELS,
+        worst=("-Link", "-Of expected"),
+        more=(SWITCH_PORTS, ("switch", "switch_port")),
+        absent="no RDMA ports",
+        width=FULL,
+        height=11,
+        widths={"rail": 50, "port": 50, "switch": 90, "switch_port": 110},
+    )
 
 
 def utilization() -> list[Panel]:
@@ -132,12 +181,12 @@ def utilization() -> list[Panel]:
             for panel in (
                 lines(
                     f"Utilization, {verb}",
-                    f"Utilization of a port ({verb}), mean of each poll interval. For a rail that differs from the"
+                    f"Utilization of a port ({verb}). For a rail that differs from the"
                     " others check its link, and which NICs the job uses.",
                     "percentunit",
-                    [Query(_port(f"fabric_rdma_{way}_utilization_ratio{{}}"), PORT)],
+                    [Query(_port(f"avg_over_time(fabric_rdma_{way}_utilization_ratio{{}}[$__rate_interval])"), PORT)],
                     top=1,
-                    limits=FULLNESS,
+                    decimals=0,
                 ),
                 lines(
                     f"Highest burst, {verb}",
@@ -146,7 +195,7 @@ def utilization() -> list[Panel]:
                     "percentunit",
                     [Query(_port(f"fabric_rdma_{way}_utilization_highest_ratio{{}}"), PORT)],
                     top=1,
-                    limits=FULLNESS,
+                    decimals=0,
                 ),
                 lines(
                     f"Ticks over 95 %, {verb}",
@@ -173,22 +222,13 @@ def utilization() -> list[Panel]:
             " or 50 % below, is unbalanced traffic.",
             "percentunit",
             [
-                Query(f"fabric_rdma_{way}_{what}_ratio{{}}", f"{{{{group}}}} {word} {way}")
+                Query(f"fabric_rdma_{way}_{what}_ratio{{}}", f"{word} {way}")
                 for way in WAYS
                 for what, word in (("imbalance", "busiest"), ("deficit", "idlest"))
             ],
-            width=HALF,
+            width=FULL,
             limits=Limits(0.2, 0.5),
-        ),
-        lines(
-            "Asymmetry of ports",
-            "Bytes received minus bytes transmitted, as a share of both: 1 for a port that only receives, -1 for one"
-            " that only transmits. In collectives of all ranks both are similar.",
-            "percentunit",
-            [Query(_port("fabric_rdma_asymmetry_ratio{}"), PORT)],
-            width=HALF,
-            low=-1,
-            top=1,
+            decimals=0,
         ),
     ]
 
@@ -210,11 +250,11 @@ def links() -> list[Panel]:
             "cps",
             [
                 Query(_port("rate(fabric_rdma_link_down_total{}[$__rate_interval])"), PORT),
-                Query("rate(fabric_nic_link_down_total{}[$__rate_interval])", "{{device}}"),
             ],
+            events=True,
         ),
         lines(
-            "Recoveries of links",
+            "Link error recoveries",
             "Link error recoveries and local link integrity errors per second. Ports that have them are the next to"
             " go down.",
             "cps",
@@ -225,6 +265,7 @@ def links() -> list[Panel]:
                     f"{PORT} integrity errors",
                 ),
             ],
+            events=True,
         ),
         table_of(
             "Network devices",
@@ -235,18 +276,12 @@ def links() -> list[Panel]:
                 Column("Expected", "bps", "8 * fabric_nic_link_expected_speed_bytes_per_second{}"),
             ],
             labels=["device"],
-        ),
-        info_table(
-            "Why links are down",
-            "The driver's reason why a link is down. no_cable: no cable is connected; other reasons concern the"
-            " module, link training or the peer.",
-            "fabric_nic_link_down_reason_info{}",
-            labels=["device", "reason"],
-            width=QUARTER,
+            worst=("-Link", "-Speed"),
+            width=10,
         ),
         table_of(
-            "RDMA ports down",
-            "How far link training of a port gets: without a signal it is polling.",
+            "Ports that are down",
+            "How far link training of an RDMA port gets: without a signal it is polling; and the driver's reason.",
             [
                 Column(
                     "Physical state",
@@ -256,7 +291,18 @@ def links() -> list[Panel]:
                 )
             ],
             labels=PORT_LABELS,
-            width=QUARTER,
+            worst=("-rail",),
+            absent="no port is down",
+            width=8,
+        ),
+        info_table(
+            "Why links are down",
+            "The driver's reason why a link is down. no_cable: no cable is connected; other reasons concern the"
+            " module, link training or the peer.",
+            "fabric_nic_link_down_reason_info{}",
+            labels=["device", "reason"],
+            absent="no reason reported",
+            width=6,
         ),
     ]
 
@@ -265,22 +311,22 @@ def pauses() -> list[Panel]:
     """Return panels of pauses, by priority and by port."""
     return [
         lines(
-            "Pauses by priority",
-            "Share of time that the most paused device was paused, by priority: 'receive' by its switch, 'transmit'"
-            " by this host, which paused its switch.",
+            "Time in pause by priority (PFC)",
+            "Share of time that the most paused device was paused by its switch, and paused its switch, by priority;"
+            " priorities without pauses are not shown.",
             "percentunit",
             [
                 Query(
-                    f"max by (priority) (rate(fabric_nic_{way}_pfc_paused_seconds_total{{}}[$__rate_interval]))",
-                    f"priority {{{{priority}}}} {way}",
+                    f"max by (priority) (rate(fabric_nic_{way}_pfc_paused_seconds_total{{}}[$__rate_interval]) > 0)",
+                    f"priority {{{{priority}}}} {verb}",
                 )
-                for way in WAYS
+                for way, verb in (("transmit", "pausing"), ("receive", "paused"))
             ],
             top=1,
             limits=Limits(0.1, 0.5),
         ),
         lines(
-            "Paused by the switch",
+            "Paused by the switch (PFC, 802.3x)",
             "Share of time that a device was paused by its switch, for its most paused priority. The cause is"
             " elsewhere: look for the host that pauses its switch.",
             "percentunit",
@@ -289,7 +335,7 @@ def pauses() -> list[Panel]:
             limits=Limits(0.1, 0.5),
         ),
         lines(
-            "Pausing the switch",
+            "Pausing the switch (PFC, 802.3x)",
             "Share of time that a device paused its switch, for its most paused priority: this host cannot receive"
             " as fast as packets arrive. Check PCIe, memory and GPUs; above one half take it out of service.",
             "percentunit",
@@ -298,7 +344,7 @@ def pauses() -> list[Panel]:
             limits=Limits(0.1, 0.5),
         ),
         lines(
-            "Pause frames by priority",
+            "PFC frames by priority",
             "PFC frames per second of all devices. Frames without paused time: the device does not count the time.",
             "pps",
             [
@@ -310,7 +356,7 @@ def pauses() -> list[Panel]:
             ],
         ),
         lines(
-            "Pause frames of whole ports",
+            "Pause frames (802.3x)",
             "Pause frames per second (802.3x). In a network with priority flow control there should be none: see the"
             " settings.",
             "pps",
@@ -318,6 +364,7 @@ def pauses() -> list[Panel]:
                 Query(f"rate(fabric_nic_{way}_pause_frames_total{{}}[$__rate_interval])", f"{{{{device}}}} {way}")
                 for way in WAYS
             ],
+            events=True,
         ),
         lines(
             "Pause storms",
@@ -331,6 +378,7 @@ def pauses() -> list[Panel]:
                 )
                 for what, word in (("warnings", "for long"), ("errors", "stopped"))
             ],
+            events=True,
         ),
     ]
 
@@ -354,12 +402,13 @@ def congestion() -> list[Panel]:
             [Query(_port("fabric_rdma_cnp_handled_ratio{}"), PORT)],
         ),
         lines(
-            "Share retransmitted",
+            "Retransmissions",
             "Share of packets that a port retransmitted. From one in ten thousand check its own link, then discards"
             " and errors of switches on the path.",
             "percentunit",
             [Query(_port("fabric_rdma_retransmission_ratio{}"), PORT)],
             limits=RETRANSMITS,
+            decimals=3,
         ),
         lines(
             "Congestion notifications",
@@ -392,6 +441,7 @@ def congestion() -> list[Panel]:
                     ("adaptive_retransmissions", "adaptive"),
                 )
             ],
+            events=True,
         ),
         lines(
             "Failed requests",
@@ -402,6 +452,7 @@ def congestion() -> list[Panel]:
                 Query(_port(f"rate(fabric_rdma_requester_{what}_total{{}}[$__rate_interval])"), f"{PORT} {word}")
                 for what, word in (("completion_errors", "failed"), ("transport_retries_exceeded", "retries exceeded"))
             ],
+            events=True,
         ),
     ]
 
@@ -421,11 +472,11 @@ def _paused(way: str) -> str:
 
 ROWS = {
     "Ports": ports,
-    "Utilization and bursts": utilization,
     "Links": links,
     "Pauses": pauses,
-    "Congestion and loss": congestion,
     "Errors": errors,
+    "Congestion and loss": congestion,
+    "Utilization and bursts": utilization,
     "Optics": optics,
     "PCIe": pcie,
     "Settings and sources": settings,

@@ -1,8 +1,9 @@
 """Rows of the host dashboard: errors, optics, PCIe, settings and sources."""
 
 from joins import PORT, PORT_INFO
-from panels import HALF, THIRD, Column, Panel, Query, info_table, lines, meaning, table_of, where
+from panels import THIRD, Limits, Panel, Query, lines, meaning, where
 from reading import sources, ticks
+from tables import Column, info_table, table_of
 
 SETTINGS = ("autoneg", "duplex", "fec", "pause", "pfc", "trust")
 PCI_INFO = "on (job, instance, pci) group_left (devices, bridge, numa_node, nearest_gpu) fabric_pci_info{}"
@@ -24,6 +25,7 @@ def errors() -> list[Panel]:
             " Clean and reseat connectors, replace the cable, then the transceivers of both sides.",
             "cps",
             [Query("rate(fabric_nic_fec_uncorrectable_blocks_total{}[$__rate_interval])", "{{device}}")],
+            events=True,
         ),
         lines(
             "Symbol errors",
@@ -31,27 +33,33 @@ def errors() -> list[Panel]:
             "cps",
             [
                 Query(f"rate(fabric_rdma_symbol_errors_total{{}}[$__rate_interval]) * {PORT_INFO}", PORT),
-                Query("rate(fabric_nic_symbol_errors_total{}[$__rate_interval])", "{{device}}"),
+                Query(
+                    "rate(fabric_nic_symbol_errors_total{}[$__rate_interval])"
+                    " * on (job, instance, device) group_left (rail) fabric_nic_info{}",
+                    "rail {{rail}} {{device}}",
+                ),
             ],
+            events=True,
         ),
         lines(
-            "Packets with errors",
+            "Errors (FCS, ICRC, others)",
             "Packets per second with a wrong FCS, a wrong RoCE ICRC, or another error. FCS: this link. ICRC only:"
             " packets are corrupted on the path.",
             "pps",
             [
                 Query(
-                    "rate(fabric_nic_fcs_errors_total{}[$__rate_interval])"
-                    " or rate(fabric_nic_receive_errors_total{}[$__rate_interval])",
+                    "(rate(fabric_nic_fcs_errors_total{}[$__rate_interval])"
+                    " or rate(fabric_nic_receive_errors_total{}[$__rate_interval]))",
                     "{{device}} received",
                 ),
                 Query("rate(fabric_nic_transmit_errors_total{}[$__rate_interval])", "{{device}} transmitted"),
                 Query(f"rate(fabric_rdma_icrc_errors_total{{}}[$__rate_interval]) * {PORT_INFO}", f"{PORT} RoCE"),
                 Query(f"rate(fabric_rdma_receive_errors_total{{}}[$__rate_interval]) * {PORT_INFO}", PORT),
             ],
+            events=True,
         ),
         lines(
-            "Packets dropped",
+            "Discards",
             "Packets per second that network devices dropped without an error, for lack of buffers: a lossless"
             " fabric has none.",
             "pps",
@@ -60,13 +68,15 @@ def errors() -> list[Panel]:
                 Query("rate(fabric_nic_transmit_discards_total{}[$__rate_interval])", "{{device}} transmitted"),
                 Query("rate(fabric_nic_out_of_buffer_total{}[$__rate_interval])", "{{device}} no buffer"),
             ],
+            events=True,
         ),
         lines(
-            "Packets dropped because of PCIe",
+            "Discards because of PCIe",
             "Packets per second that a device dropped because PCIe was slower than the wire. Check its PCIe link,"
             " the configured payload and read request sizes, and the host's memory.",
             "pps",
             [Query("rate(fabric_nic_pci_buffer_overflows_total{}[$__rate_interval])", "{{device}}")],
+            events=True,
         ),
     ]
 
@@ -111,11 +121,19 @@ def optics() -> list[Panel]:
             " Below 100 % of the low alarm there is too little light: clean the connectors first.",
             [
                 Column("Received", "watt", "fabric_nic_module_lane_receive_power_watts{}"),
-                Column("Of the low alarm", "percentunit", _of_the_low_alarm()),
+                Column(
+                    "Of the low alarm",
+                    "percentunit",
+                    _of_the_low_alarm(),
+                    limits=Limits(1.5, 1, below=True),
+                    decimals=0,
+                ),
                 Column("Sent", "watt", "fabric_nic_module_lane_transmit_power_watts{}"),
                 Column("Current", "amp", "fabric_nic_module_lane_bias_amperes{}"),
             ],
             labels=["device", "lane"],
+            worst=("-Of the low alarm",),
+            absent="the source optics is disabled, or no module has sensors",
         ),
         table_of(
             "Modules",
@@ -125,6 +143,8 @@ def optics() -> list[Panel]:
                 Column("Supply", "volt", f"fabric_nic_module_voltage_volts{{}} * {_MODULE_INFO}"),
             ],
             labels=["device", *_MODULE],
+            worst=("Temperature",),
+            absent="the source optics is disabled",
         ),
     ]
 
@@ -165,9 +185,12 @@ def pcie() -> list[Panel]:
                 Column("Rate per lane", "si:T/s", f"fabric_pci_link_speed_transfers_per_second{{}} * {PCI_INFO}"),
             ],
             labels=["pci", "devices", "bridge", "numa_node", "nearest_gpu"],
+            worst=("Link", "-devices"),
+            width=14,
+            height=11,
         ),
         lines(
-            "PCIe errors",
+            "PCIe errors (AER)",
             "AER errors per second reported by NICs. Correctable ones cost time, and many of them precede a link"
             " that trains down; nonfatal ones cost a transaction, fatal ones the link.",
             "cps",
@@ -178,7 +201,9 @@ def pcie() -> list[Panel]:
                     "{{devices}} {{severity}}",
                 )
             ],
-            width=HALF,
+            width=10,
+            height=11,
+            events=True,
         ),
     ]
 
@@ -192,12 +217,14 @@ def settings() -> list[Panel]:
             " PFC for the RoCE priority only.",
             [Column("MTU", "none", f"fabric_nic_mtu_bytes{{}} * {_SETTINGS_INFO}")],
             labels=["device", *SETTINGS],
+            worst=("-device",),
         ),
         info_table(
             "Devices",
             "Attributes of each RDMA port, and its firmware. All rails should be equal.",
             "fabric_rdma_info{}",
             labels=["rail", "device", "port", "netdev", "pci", "driver", "hca_type", "board_id", "firmware"],
+            worst=("-rail",),
         ),
         sources("Sources of this host", ["source", "target"], width=THIRD),
         table_of(
@@ -206,6 +233,8 @@ def settings() -> list[Panel]:
             " exporter's log has the details.",
             [Column("Times", "short", "round(increase(fabric_source_failures_total{}[1h])) > 0")],
             labels=["source", "target", "device", "reason"],
+            worst=("Times",),
+            absent="no read failed",
             width=THIRD,
         ),
         ticks(),

@@ -4,29 +4,19 @@ One metric alone has the name of a node, so each query is joined with it, which 
 """
 
 from joins import higher
-from panels import (
-    HALF,
-    THIRD,
-    WAYS,
-    Column,
-    Limits,
-    Panel,
-    Query,
-    info_table,
-    lines,
-    meaning,
-    number,
-    table_of,
-    top_list,
-    where,
-)
-
-ANY = Limits(1, 1)
-"""For counts that should be 0."""
+from panels import ANY, FULL, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, top_list, where
+from tables import Column, info_table, table_of
 
 SELECTED = where('node_name=~"$node_name"')
 NODE = f"on (job, instance, guid) group_left (node_name) fabric_ib_node_info{SELECTED}"
 """Joins the name of the node, and filters the selected nodes."""
+
+_SLOW = "fabric_ib_link_{}_bytes_per_second{{}} and on (job, instance, guid, port) fabric_ib_link_degraded{{}} == 1"
+_PEER = (
+    "on (job, instance, guid, port) group_left (peer, peer_port, width, generation)"
+    " topk by (job, instance, guid, port) (1, fabric_ib_link_info{})"
+)
+_MISSING = f"on (job, instance, guid) group_left (node_name, node_kind, host) fabric_ib_node_info{SELECTED}"
 
 UPLINK = where('group="uplink"')
 IN_UPLINKS = f"on (job, instance, guid, port) group_left () fabric_ib_group_info{UPLINK}"
@@ -39,84 +29,150 @@ UNEVEN = Limits(0.1, 0.2)
 
 ERRORS = {
     "Symbol errors": "symbol_errors",
-    "Link recoveries": "link_error_recovery",
-    "Links down": "link_down",
-    "Packets received with errors": "receive_errors",
+    "Recoveries": "link_error_recovery",
+    "Link downs": "link_down",
+    "Receive errors": "receive_errors",
 }
+"""Columns of error counters, with their metrics."""
+
+ABSENT = "no InfiniBand"
 
 
 def now() -> list[Panel]:
-    """Return panels of the fabric's health."""
+    """Return the panels of the first screen."""
+    return [*_counts(), *_faults()]
+
+
+def _counts() -> list[Panel]:
     return [
-        number("Switches", "Switches that respond.", "sum(fabric_ib_sweep_switches{})"),
-        number("Adapters", "Adapters that respond.", "sum(fabric_ib_sweep_adapters{})"),
-        number("Links", "Links between nodes that respond, each counted once.", "sum(fabric_ib_sweep_links{})"),
         number(
             "Nodes missing",
-            "Nodes that responded within the last hour and cannot be reached any more.",
+            "Nodes that responded within the last hour and cannot be reached any more; the table below lists them.",
             f"sum((1 - fabric_ib_node_up{{}}) * {NODE})",
             ANY,
+            absent=ABSENT,
+            filled=True,
         ),
         number(
-            "Ports with slow links",
-            "Ports whose link is slower than both its ends support. A link has two ports.",
-            f"sum(fabric_ib_link_degraded{{}} * {NODE})",
+            "Slow links",
+            "Links slower than both their ends support; the table below lists their ports.",
+            f"ceil(sum(fabric_ib_link_degraded{{}} * {NODE}) / 2)",
             ANY,
+            absent=ABSENT,
+            filled=True,
+        ),
+        number(
+            "Errors",
+            "Ports that counted symbol errors, receive errors, link error recoveries or links down in the last hour.",
+            f"count({_with_errors()}) or 0 * count(fabric_ib_node_up{{}})",
+            ANY,
+            absent=ABSENT,
+            filled=True,
         ),
         number(
             "Unknown peers",
             "Ports whose link is up and whose peer does not respond.",
             "sum(fabric_ib_sweep_unanswered_links{})",
             ANY,
+            absent=ABSENT,
+            filled=True,
         ),
         number(
-            "Masters",
-            "Subnet managers that are master: one for each subnet.",
+            "Master SMs",
+            "Subnet managers that are master: one for each subnet. Absent where no port reports a subnet manager.",
             "sum(fabric_ib_sm_state{} == bool 3)",
+            Limits(1, 1, below=True),
+            absent="no SM reported",
+            filled=True,
         ),
         number(
-            "Saturated counters",
-            "Counters that have reached their maximum and do not count further.",
-            f"sum(fabric_ib_saturated{{}} * {NODE})",
+            "Saturated",
+            "Counters that have reached their maximum and do not count further; the table below lists them.",
+            f"sum(fabric_ib_saturated{{}} * {NODE}) or 0 * count(fabric_ib_node_up{{}})",
             ANY,
+            absent=ABSENT,
+            filled=True,
+        ),
+        number("Switches", "Switches that respond.", "sum(fabric_ib_sweep_switches{})", absent=ABSENT),
+        number("Adapters", "Adapters that respond.", "sum(fabric_ib_sweep_adapters{})", absent=ABSENT),
+    ]
+
+
+def _with_errors() -> str:
+    named = " or ".join(
+        f'label_replace(increase(fabric_ib_{one}_total{{}}[1h]) > 0, "counter", "{one}", "", "")'
+        for one in ERRORS.values()
+    )
+    return f"max by (guid, port) (({named}) * {NODE})"
+
+
+def _faults() -> list[Panel]:
+    return [
+        info_table(
+            "Missing nodes",
+            "Nodes that responded within the last hour and cannot be reached any more.",
+            f"((fabric_ib_node_up{{}} == 0) + 1) * {_MISSING}",
+            labels=["node_name", "guid", "node_kind", "host"],
+            absent="no node is missing",
+        ),
+        table_of(
+            "Ports with slow links",
+            "Speed and expected speed of ports whose link is slower than both its ends support, and the other end.",
+            [
+                Column(name, "bps", f"8 * ({_SLOW.format(what)}) * {NODE} * {_PEER}")
+                for name, what in (("Speed", "speed"), ("Expected", "expected_speed"))
+            ],
+            labels=["node_name", "port", "peer", "peer_port", "width", "generation"],
+            worst=("-Speed",),
+            absent="no link is slow",
+        ),
+        table_of(
+            "Ports with errors",
+            "Errors of the last hour, by the port that counts them: SymbolErrorCounter, LinkErrorRecoveryCounter,"
+            " LinkDownedCounter and PortRcvErrors.",
+            [
+                Column(
+                    title,
+                    "short",
+                    f"(round(increase(fabric_ib_{name}_total{{}}[1h])) > 0) * {NODE}",
+                    limits=Limits(1, 100),
+                    decimals=0,
+                )
+                for title, name in ERRORS.items()
+            ],
+            labels=["node_name", "port"],
+            worst=tuple(ERRORS),
+            absent="no port with errors",
+        ),
+        info_table(
+            "Saturated counters",
+            "Counters that have reached their maximum and do not count further, so that their rates are 0. Clear them.",
+            f"(fabric_ib_saturated{{}} == 1) * {NODE}",
+            labels=["node_name", "port", "counter"],
+            absent="no counter is saturated",
         ),
     ]
 
 
 def links() -> list[Panel]:
-    """Return panels of slow links, errors, and peers."""
+    """Return the table of all links."""
     return [
         table_of(
-            "Slow links",
-            "Share of the speed that both ends support, for ports whose link is slower.",
+            "Links by port",
+            "The other end of each link that is up, its speed, width and generation. A peer without a name does not"
+            " respond.",
             [
                 Column(
-                    "Of its speed",
-                    "percentunit",
-                    "(fabric_ib_link_speed_bytes_per_second{}"
-                    f" / fabric_ib_link_expected_speed_bytes_per_second{{}} < 1) * {NODE}",
-                ),
+                    "Speed",
+                    "bps",
+                    f"8 * fabric_ib_link_speed_bytes_per_second{{}} * {NODE} * {_PEER}",
+                )
             ],
-            labels=["node_name", "port"],
-        ),
-        info_table(
-            "Links by port",
-            "The other end of each link that is up, its width and generation. A peer without a name does not respond.",
-            "fabric_ib_link_info{} * " + NODE,
             labels=["node_name", "port", "peer", "peer_port", "width", "generation"],
-        ),
-        *(
-            top_list(
-                title,
-                f"{title} in an hour, by the port that counts them.",
-                "short",
-                Query(
-                    f"sum by (node_name, port) (increase(fabric_ib_{name}_total{{}}[1h]) * {NODE})",
-                    "{{node_name}} {{port}}",
-                ),
-                width=HALF,
-            )
-            for title, name in ERRORS.items()
+            worst=("-Speed", "-node_name"),
+            absent=ABSENT,
+            width=FULL,
+            height=10,
         ),
     ]
 
@@ -125,15 +181,15 @@ def traffic() -> list[Panel]:
     """Return panels of the utilization and balance of uplinks, and of congestion."""
     return [
         lines(
-            "Traffic by node",
-            "Bytes per second transmitted and received by all ports of a node.",
-            "Bps",
+            "Traffic by role",
+            "Bits per second transmitted by all ports of the nodes of a role: leaves, spines and adapters.",
+            "bps",
             [
                 Query(
-                    f"sum by (node_name) (rate(fabric_ib_{way}_bytes_total{{}}[$__rate_interval]) * {NODE})",
-                    f"{{{{node_name}}}} {way}",
+                    "8 * sum by (role, node_kind) (rate(fabric_ib_transmit_bytes_total{}[$__rate_interval])"
+                    f" * {NODE.replace('node_name)', 'node_name, role, node_kind)')})",
+                    "{{node_kind}} {{role}}",
                 )
-                for way in WAYS
             ],
         ),
         lines(
@@ -143,21 +199,18 @@ def traffic() -> list[Panel]:
             [Query(higher(*(_of_uplinks(way) for way in WAYS)), "{{node_name}}")],
             top=1,
             limits=FULLNESS,
+            decimals=0,
         ),
         lines(
             "Imbalance of uplinks",
             "How far the busiest uplink of a switch is above the mean of all.",
             "percentunit",
-            [
-                Query(
-                    f"sum by (node_name) (fabric_ib_{way}_imbalance_ratio{UPLINK} * {NODE})", f"{{{{node_name}}}} {way}"
-                )
-                for way in WAYS
-            ],
+            [Query(f"max by (node_name) (fabric_ib_transmit_imbalance_ratio{UPLINK} * {NODE})", "{{node_name}}")],
             limits=UNEVEN,
+            decimals=0,
         ),
         top_list(
-            "Ports with most PortXmitWait",
+            "Congestion (PortXmitWait)",
             "Ticks per second in which a port had data to transmit and could not (PortXmitWait). The length of a"
             " tick is unknown, so compare only ports of one model.",
             "cps",
@@ -167,7 +220,7 @@ def traffic() -> list[Panel]:
             ),
         ),
         top_list(
-            "Packets dropped by port",
+            "Discards (PortXmitDiscards)",
             "Packets per second that a port dropped instead of transmitting them: they waited too long, or the port"
             " was down.",
             "pps",
@@ -178,14 +231,13 @@ def traffic() -> list[Panel]:
             Limits(1, 100),
         ),
         top_list(
-            "Busiest ports, transmit",
+            "Fullest ports, transmit",
             "Transmit utilization of a port.",
             "percentunit",
             Query(
-                f"max by (node_name, port) (fabric_ib_transmit_utilization_ratio{{}} * {NODE})",
+                f"max by (node_name, port) (avg_over_time(fabric_ib_transmit_utilization_ratio{{}}[5m]) * {NODE})",
                 "{{node_name}} {{port}}",
             ),
-            Limits(0.8, 0.95),
         ),
     ]
 
@@ -204,6 +256,8 @@ def sweeps() -> list[Panel]:
                 Column("Priority", "none", f"fabric_ib_sm_priority{{}} * {NODE}"),
             ],
             labels=["node_name", "port"],
+            worst=("State", "Priority"),
+            absent="no subnet manager reported",
             width=THIRD,
         ),
         lines(
@@ -228,12 +282,15 @@ def sweeps() -> list[Panel]:
             "Which exporter sweeps which subnet; the holder is shown if this exporter waits for another one.",
             "fabric_ib_sweep_info{}",
             labels=["instance", "local_port", "state", "holder", "subnet"],
+            absent=ABSENT,
         ),
         info_table(
             "Nodes",
             "Attributes of each node; a leaf is connected to adapters, a spine to leaves.",
             f"fabric_ib_node_info{SELECTED}",
             labels=["node_name", "guid", "node_kind", "role"],
+            worst=("-node_name",),
+            absent=ABSENT,
         ),
     ]
 
@@ -244,7 +301,7 @@ def _of_uplinks(way: str) -> str:
 
 ROWS = {
     "Fabric now": now,
-    "Links and errors": links,
+    "Links": links,
     "Traffic and congestion": traffic,
     "Sweeps and subnet managers": sweeps,
 }

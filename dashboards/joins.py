@@ -3,7 +3,7 @@
 In a query `{}` is replaced by the selection of jobs and instances.
 """
 
-from panels import WAYS, Limits, meaning, where
+from panels import GREY, WAYS, Limits, meaning, where
 
 PORT_INFO = "on (job, instance, device, port) group_left (host, rail, netdev) fabric_rdma_info{}"
 NIC_INFO = "on (job, instance, device) group_left (host) fabric_nic_info{}"
@@ -22,16 +22,23 @@ HOST_OF = "on (job, instance) group_left (host) max by (job, instance, host) (fa
 """Joins the host to a metric with one series per exporter, also if all its RDMA ports are missing."""
 
 SWITCH_PORTS = (
-    'label_join(fabric_link_info{job=~"$job", instance=~".+", switch!="", peer_mac!=""}, "mac", "", "peer_mac")'
-    " * on (mac) group_left (device) topk by (mac) (1, fabric_nic_info{})"
+    "fabric_rdma_info{} * on (mac) group_left (switch, switch_port)"
+    ' topk by (mac) (1, switch_port:fabric_link_info:mac{job=~".+", instance=~".+"})'
 )
-"""Joins the switch and its port to each NIC by the MAC address in LLDP. Another exporter than the host's polls the
-switches, so any instance matches. A bond has the address of one of its members, and a join that matches two series of
-one address fails."""
+"""The switch and its port of each RDMA port, by the MAC address in LLDP, as recorded. Another exporter than the host's
+polls the switches, so any instance matches. A bond has the address of one of its members, and a join that matches two
+series of one address fails."""
 
 _NO_PORT = where('kind!="physical"')
 PHYSICAL = f"unless on (job, instance, switch, port) fabric_switch_info{_NO_PORT}"
 """Keeps the ports of a metric of switches: bundles and sub-interfaces repeat the counters of their ports."""
+
+SATURATED = (
+    "((fabric_rdma_saturated{} or fabric_rdma_device_saturated{} or fabric_nic_saturated{}) == 1)"
+    " * on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
+    f" or fabric_switch_saturated{{}} == 1 {PHYSICAL}"
+)
+"""Counters of hosts, with the host, and of switches that count no further."""
 
 JOBS_OF = "max by (job, instance, train_job, host) (fabric_nccl_rank_info{}) * on (job, instance) group_left"
 """Joins a value of a host to the jobs that run on it; the right side has one series per exporter."""
@@ -40,14 +47,48 @@ DEGRADED = "on (job, instance, device, port) fabric_rdma_link_degraded{} == 1"
 DOWN = "on (job, instance, device, port) fabric_rdma_link_up{} == 0"
 PCI_DEGRADED = "on (job, instance, pci) fabric_pci_link_degraded{} == 1"
 
-PAUSED, PAUSES = (
-    f"(rate(fabric_nic_{way}_pfc_paused_seconds_total{{}}[5m]) or rate(fabric_nic_{way}_paused_seconds_total{{}}[5m]))"
-    for way in ("receive", "transmit")
-)
-"""Shares of time that a port was paused, and that it paused its switch: by priority, or for the whole port."""
+PAUSED, PAUSES = (f"device:fabric_nic_{way}_paused_seconds:rate{{}}" for way in ("receive", "transmit"))
+"""Shares of the last 5 minutes that a device was paused, and that it paused its switch, recorded with host and rail."""
 
-MISSING = "clamp_min(fabric_rdma_ports_expected{} - fabric_rdma_ports_ready{}, 0)"
-"""Missing RDMA ports of each host; spare ports of another host do not compensate them."""
+MISSING = "host:fabric_rdma_ports_ready:missing{}"
+"""RDMA ports of each host that are down or missing, recorded; spare ports of another host do not compensate them."""
+
+ON_HOST = "on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
+"""Joins the recorded host to a metric with one series per exporter."""
+
+STATES_OF_RAILS = "rail:fabric_rdma_link_up:state{} or 0 * last_over_time(rail:fabric_rdma_link_up:state{}[1h]) + 5"
+"""The recorded state of the ports of each rail; 5 if there was one within an hour, and is none any more."""
+
+RAIL_STATES = meaning(
+    {
+        0: ("ready", "dark-green"),
+        1: ("unused", GREY),
+        2: ("pause", "orange"),
+        3: ("slow", "dark-red"),
+        4: ("down", "dark-red"),
+        5: ("gone", "dark-red"),
+    }
+)
+
+_HOLDING_UP = where('verdict=~"hang|straggler|network_bound"')
+HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
+"""1 for each job that hangs, waits for a straggler or is bound by the network, else 0."""
+
+
+def _elsewhere(alerts: str) -> str:
+    """Return alerts with the label elsewhere, by which those are located that have no host, switch or job."""
+    for label in ("instance", "target", "leaf", "spine", "node_name"):
+        alerts = f'label_replace({alerts}, "elsewhere", "$1", "{label}", "(.+)")'
+    alerts = f'label_join({alerts}, "located", "", "host", "switch", "train_job")'
+    return f'label_replace({alerts}, "elsewhere", "", "located", ".+")'
+
+
+FIRING = _elsewhere(
+    '(time() - ALERTS_FOR_STATE{alertname=~"Fabric.+", severity=~"critical|warning"}'
+    ' and ignoring (alertstate) ALERTS{alertstate="firing"})'
+)
+"""Seconds for which alerts have been active, of those that fire."""
+
 WENT_DOWN = "(increase(fabric_rdma_link_down_total{}[1h]) > bool 0)"
 
 MARKED = Limits(0.05, 0.1)

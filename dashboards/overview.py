@@ -1,124 +1,227 @@
-"""The overview dashboard: one screen of the most important panels, and collapsed rows with the details.
+"""The overview dashboard: what is wrong, where and since when on one screen, and collapsed rows with the details.
 
-Every panel must stay readable for thousands of ports: lines are drawn by rail, priority, switch or job, and single
-ports appear only in top lists.
+Every panel must stay readable for thousands of ports: lines are drawn by rail, switch or job, and single ports appear
+only where something is wrong. What many ports are read for is recorded by alerts/records.
 """
 
-from joins import HOST_OF, MARKED, MISSING, NIC_INFO, PAUSED, PORT_INFO, RETRANSMITS, WENT_DOWN, ticks_above
-from overview_fabric import collectives, switches
-from overview_hosts import congestion, hardware, rails
-from panels import HALF, QUARTER, WAYS, Column, Limits, Panel, Query, lines, number, table_of
+from joins import (
+    FIRING,
+    HELD_UP,
+    MARKED,
+    MISSING,
+    ON_HOST,
+    PAUSED,
+    PAUSES,
+    RAIL_STATES,
+    RETRANSMITS,
+    STATES_OF_RAILS,
+    WENT_DOWN,
+    higher,
+)
+from overview_fabric import jobs, switches
+from overview_hosts import congestion, links_of_hosts, rails
+from panels import ANY, HALF, QUARTER, WAYS, Limits, Panel, Query, lines, meaning, number
 from reading import sources as source_table
 from reading import ticks
+from tables import Column, grid, table_of
 
-ANY = Limits(1, 1)
-"""For counts that should be 0."""
+SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
 
-READY = "fabric_rdma_link_up{} == 1 unless on (job, instance, device, port) fabric_rdma_link_degraded{} == 1"
+WIDTHS = {
+    "severity": 70,
+    "alertname": 190,
+    "host": 80,
+    "rail": 40,
+    "netdev": 60,
+    "switch": 75,
+    "port": 90,
+    "train_job": 85,
+    "rank": 45,
+    "elsewhere": 85,
+}
+"""Widths of columns of alerts, in pixels."""
+
+SLOW = "sum by (job, instance) (fabric_rdma_link_degraded{})"
+FEC = "increase(fabric_nic_fec_uncorrectable_blocks_total{}[1h])"
+LATE_RANKS = (
+    "sum by (host) (fabric_nccl_rank_info{} * on (train_job, rank) group_left ()"
+    " max by (train_job, rank) (fabric_nccl_straggler{})) > 0"
+)
 
 
 def now() -> list[Panel]:
-    """Return panels of the fabric's health."""
-    return [*_counts(), *_trends(), _hosts_with_faults()]
+    """Return the panels of the first screen."""
+    return [*_counts(), _firing(), _hosts_with_faults(), *_trends()]
 
 
 def _counts() -> list[Panel]:
     return [
         number(
-            "Exporters",
-            "Exporters that respond to Prometheus. Fewer than hosts: some are not monitored.",
-            "count(fabric_exporter_build_info{})",
-        ),
-        number(
-            "Sources failing",
-            "Sources whose last read failed: the ports of a host, or a switch. Their metrics are missing; the row"
-            " Sources and sampling lists them.",
-            "sum(1 - fabric_source_up{})",
+            "Critical alerts",
+            "Critical alerts that are firing; the table below lists them.",
+            _alerts("critical"),
             ANY,
+            absent="no rules",
+            filled=True,
+            link="fabric-overview",
         ),
-        number("RDMA ports ready", "RDMA ports of hosts that are up and not slower than expected.", f"count({READY})"),
         number(
-            "RDMA ports missing",
-            "RDMA ports that hosts should have by their configuration and that are missing, down or slow. The table"
-            " of hosts lists them.",
+            "Warnings",
+            "Warnings that are firing; the table below lists them.",
+            _alerts("warning"),
+            Limits(1, 1_000_000),
+            absent="no rules",
+            filled=True,
+            link="fabric-overview",
+        ),
+        number(
+            "Exporters down",
+            "Targets of Prometheus in jobs of fabric-exporter that do not respond.",
+            "sum((up{} == bool 0) and on (job) count by (job) (last_over_time(fabric_exporter_build_info{}[1h])))",
+            ANY,
+            filled=True,
+        ),
+        number(
+            "Switches silent",
+            "Switches whose last poll failed: their metrics are missing.",
+            "sum(1 - fabric_switch_up{})",
+            ANY,
+            absent="no switches",
+            filled=True,
+            link="fabric-switches",
+        ),
+        number(
+            "Ports not ready",
+            "RDMA ports of hosts that are down or missing: by the number expected by configuration, else those that"
+            " were up within a day.",
             f"sum({MISSING})",
             ANY,
-            absent="not configured",
+            absent="no RDMA",
+            filled=True,
         ),
         number(
-            "Links degraded",
-            "RDMA ports below their expected speed. Check cables and transceivers.",
+            "Ports slow",
+            "RDMA ports of hosts below their expected speed.",
             "sum(fabric_rdma_link_degraded{})",
             ANY,
+            absent="no RDMA",
+            filled=True,
         ),
         number(
-            "Links flapping",
-            "RDMA ports whose link went down within the last hour, at least once. Reseat or replace the cable.",
-            f"sum({WENT_DOWN})",
+            "Ports in pause",
+            "Network devices that their switch paused, or that paused their switch, by PFC or 802.3x, for more than"
+            " 10 % of the last 5 minutes.",
+            f"sum({higher(PAUSED, PAUSES)} > bool 0.1)",
             ANY,
+            filled=True,
         ),
         number(
-            "Ports paused",
-            "Network devices that their switch paused for more than 10 % of the last 5 minutes. Look for the host or"
-            " the uplink that is overloaded.",
-            f"sum(max by (job, instance, device) ({PAUSED}) > bool 0.1)",
+            "Jobs held up",
+            "Training jobs that hang, wait for a straggler, or are bound by the network.",
+            f"sum({HELD_UP})",
             ANY,
-        ),
-        number(
-            "Stragglers",
-            "Ranks that the other ranks of their job wait for. Check the ports of their hosts first.",
-            "sum(max by (train_job, rank) (fabric_nccl_straggler{}))",
-            ANY,
+            absent="no jobs",
+            filled=True,
+            link="fabric-training",
         ),
     ]
+
+
+def _alerts(severity: str) -> str:
+    """Return the query for the number of alerts that fire; 0 only where the rules are loaded, as records show."""
+    firing = f'ALERTS{{alertstate="firing", alertname=~"Fabric.+", severity="{severity}"}}'
+    return f"count({firing}) or 0 * count(host:fabric_rdma_info:info{{}})"
+
+
+def _firing() -> Panel:
+    return table_of(
+        "Firing alerts",
+        "Alerts that fire, the oldest first: what is wrong, where, and for how long. Alertmanager mutes consequences of"
+        " others, which are shown here; `elsewhere` is a leaf, node, target or exporter. Each has a runbook.",
+        [Column("for", "s", FIRING, decimals=0, width=75)],
+        labels=["severity", "alertname", "host", "rail", "netdev", "switch", "port", "train_job", "rank", "elsewhere"],
+        worst=("-severity",),
+        absent="no alert fires",
+        width=14,
+        height=9,
+        colors={"severity": SEVERITIES},
+        widths=WIDTHS,
+    )
+
+
+def _hosts_with_faults() -> Panel:
+    count = {"unit": "none", "limits": ANY, "decimals": 0}
+    return table_of(
+        "Hosts with faults",
+        "RDMA ports that are down or missing, are slow, or went down in the last hour; PCIe links that are slow; share"
+        " of the last 5 minutes in pause by the switch (paused), and of the switch by the host (pausing); packets"
+        " retransmitted; FEC blocks lost in the last hour; ranks that their job waits for.",
+        [
+            Column("Down", expr=f"({MISSING} > 0) * {ON_HOST}", **count),
+            Column("Slow", expr=f"({SLOW} > 0) * {ON_HOST}", **count),
+            Column("Flaps", expr=f"(sum by (job, instance) ({WENT_DOWN}) > 0) * {ON_HOST}", **count),
+            Column("PCIe", expr=f"(sum by (job, instance) (fabric_pci_link_degraded{{}}) > 0) * {ON_HOST}", **count),
+            Column("Paused", "percentunit", f"{PAUSED} > 0.02", limits=Limits(0.02, 0.1), decimals=0),
+            Column("Pausing", "percentunit", f"{PAUSES} > 0.02", limits=Limits(0.02, 0.1), decimals=0),
+            Column(
+                "Retrans.",
+                "percentunit",
+                f"max by (job, instance) (fabric_rdma_retransmission_ratio{{}} > {RETRANSMITS.bad}) * {ON_HOST}",
+                limits=RETRANSMITS,
+                decimals=2,
+            ),
+            Column("FEC", expr=f"(sum by (job, instance) ({FEC}) >= 1) * {ON_HOST}", unit="short", limits=ANY),
+            Column("Late", expr=LATE_RANKS, **count),
+        ],
+        labels=["host"],
+        worst=("Down",),
+        absent="no host with a fault",
+        width=10,
+        height=9,
+        widths={"host": 90},
+    )
 
 
 def _trends() -> list[Panel]:
     return [
         lines(
             "Busiest and idlest rail",
-            "Mean utilization of the ports of a rail: the highest and the lowest of all rails. If they differ, the"
-            " traffic is unbalanced: see the row Rails of hosts.",
-            "percentunit",
+            "Mean traffic of the ports of a rail: the highest and the lowest of all rails. If they differ, the traffic"
+            " is unbalanced: see the row Rails.",
+            "bps",
             [
-                Query(f"{pick}(avg by (rail) (fabric_rdma_{way}_utilization_ratio{{}} * {PORT_INFO}))", f"{word} {way}")
+                Query(f"8 * {pick}(avg by (rail) (port:fabric_rdma_{way}_bytes:rate{{}}))", f"{word} {way}")
                 for way in WAYS
                 for pick, word in (("max", "busiest"), ("min", "idlest"))
             ],
-            top=1,
+            width=QUARTER,
+            height=7,
         ),
         lines(
-            "Bursts",
-            "Share of the sampler's ticks in which RDMA ports used more than 80 or 95 % of their speed. Bursts with"
-            " a low mean fill queues: compare with ECN marks and pauses.",
+            "Pauses (PFC, 802.3x)",
+            "Share of time in pause of the port with the highest, over 5 minutes: paused by its switch, or pausing its"
+            " switch. Start with a host that pauses.",
             "percentunit",
-            [
-                Query(ticks_above(way, share), f"over {float(share):.0%} {way}")
-                for way in WAYS
-                for share in ("0.8", "0.95")
-            ],
-            top=1,
-        ),
-        lines(
-            "Pauses",
-            "Share of time that the most paused port was paused: 'receive' by its switch, 'transmit' by a host that"
-            " paused its switch. Start with the latter.",
-            "percentunit",
-            [Query(f"max(rate(fabric_nic_{way}_pfc_paused_seconds_total{{}}[$__rate_interval]))", way) for way in WAYS],
+            [Query(f"max({PAUSED})", "paused by the switch"), Query(f"max({PAUSES})", "pausing the switch")],
+            width=QUARTER,
+            height=7,
             top=1,
             limits=Limits(0.1, 0.5),
+            decimals=0,
         ),
         lines(
-            "ECN marks",
-            "Share of received packets with the ECN mark, and of transmitted packets for which a CNP reduced the"
-            " rate: the worst port. Check how many hosts send to it at the same time.",
+            "ECN marks and CNPs",
+            "Share of received packets with the ECN mark, and of transmitted packets for which a CNP reduced the rate:"
+            " the worst port. Check how many hosts send to it at the same time.",
             "percentunit",
             [
-                Query("max(fabric_rdma_ecn_marked_ratio{} <= 1)", "marked"),
-                Query("max(fabric_rdma_cnp_handled_ratio{} <= 1)", "CNPs handled"),
+                Query("max(avg_over_time(fabric_rdma_ecn_marked_ratio{}[$__rate_interval]) <= 1)", "ECN-marked"),
+                Query("max(avg_over_time(fabric_rdma_cnp_handled_ratio{}[$__rate_interval]) <= 1)", "CNPs handled"),
             ],
             width=QUARTER,
+            height=7,
             limits=MARKED,
+            decimals=1,
         ),
         lines(
             "Retransmissions",
@@ -126,34 +229,49 @@ def _trends() -> list[Panel]:
             " worst, then discards of switches.",
             "percentunit",
             [
-                Query("max(fabric_rdma_retransmission_ratio{})", "worst port"),
-                Query("quantile(0.5, fabric_rdma_retransmission_ratio{})", "median"),
+                Query("max(avg_over_time(fabric_rdma_retransmission_ratio{}[$__rate_interval]))", "worst port"),
+                Query("quantile(0.5, avg_over_time(fabric_rdma_retransmission_ratio{}[$__rate_interval]))", "median"),
             ],
             width=QUARTER,
+            height=7,
             limits=RETRANSMITS,
+            decimals=3,
         ),
     ]
 
 
-def _hosts_with_faults() -> Panel:
-    return table_of(
-        "Hosts with faults",
-        "Hosts with RDMA ports that are missing, slow or went down within the last hour, that were paused for more"
-        " than 2 % of the last 5 minutes, or retransmitted more than one packet in ten thousand. The name links to"
-        " the host.",
-        [
-            Column("Missing", "none", f"({MISSING} > 0) * {HOST_OF}"),
-            Column("Slow", "none", f"(sum by (job, instance) (fabric_rdma_link_degraded{{}}) > 0) * {HOST_OF}"),
-            Column("Went down", "none", f"(sum by (job, instance) ({WENT_DOWN}) > 0) * {HOST_OF}"),
-            Column("Paused", "percentunit", f"{PAUSED} * {NIC_INFO} > 0.02"),
-            Column(
-                "Retransmitted",
-                "percentunit",
-                f"fabric_rdma_retransmission_ratio{{}} * {PORT_INFO} > {RETRANSMITS.bad}",
-            ),
-        ],
-        labels=["host"],
-    )
+def ports() -> list[Panel]:
+    """Return the grid of hosts and rails, and what the first screen has no room for."""
+    return [
+        grid(
+            "State of rails",
+            "The worst state of the RDMA ports of each rail: ready, paused or pausing for more than 10 % of 5 minutes,"
+            " slow, down, unused (no link for a day), or gone within the last hour. Recorded by the rules.",
+            STATES_OF_RAILS,
+            row="host",
+            column="rail",
+            meaning=RAIL_STATES,
+            width=18,
+            height=10,
+        ),
+        number(
+            "InfiniBand faults",
+            "Nodes that do not respond any more, ports with slow links, and subnets without a master subnet manager.",
+            "sum(fabric_ib_link_degraded{}) + (sum(1 - fabric_ib_node_up{}) or vector(0))"
+            " + ((count(fabric_ib_sm_state{} == 3) or vector(0)) == bool 0)",
+            ANY,
+            height=10,
+            absent="no InfiniBand",
+            link="fabric-infiniband",
+        ),
+        number(
+            "Sources failing",
+            "Sources whose last read failed; their metrics are missing. The row Sources and sampling lists them.",
+            "sum(1 - fabric_source_up{})",
+            ANY,
+            height=10,
+        ),
+    ]
 
 
 def sources() -> list[Panel]:
@@ -189,10 +307,11 @@ def sources() -> list[Panel]:
 
 ROWS = {
     "The fabric now": now,
-    "Sources and sampling": sources,
-    "Rails of hosts": rails,
-    "Hardware of hosts": hardware,
+    "Ports by host and rail": ports,
+    "Links and hardware": links_of_hosts,
     "Pauses and congestion": congestion,
+    "Rails": rails,
     "Switches": switches,
-    "Collectives": collectives,
+    "Jobs": jobs,
+    "Sources and sampling": sources,
 }

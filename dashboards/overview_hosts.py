@@ -1,158 +1,34 @@
-"""Rows of the overview about hosts: rails, hardware and congestion."""
+"""Rows of the overview about hosts: links and hardware, congestion, and rails."""
 
 from joins import (
     DEGRADED,
     DOWN,
-    HIGHEST,
-    HOST_OF,
     MARKED,
     NIC_INFO,
+    ON_HOST,
     PAUSED,
     PAUSES,
     PCI_DEGRADED,
     PCI_INFO,
     PHYSICAL_STATES,
     PORT_INFO,
+    SATURATED,
     higher,
     receive_power_to_low_alarm,
-    ticks_above,
 )
-from panels import WAYS, Column, Limits, Panel, Query, lines, table_of, top_list
+from panels import HALF, THIRD, WAYS, Limits, Panel, Query, lines, top_list
+from tables import Column, info_table, table_of
 
 
-def rails() -> list[Panel]:
-    """Return panels of the RDMA ports of hosts, by rail, and of ports with faults."""
+def links_of_hosts() -> list[Panel]:
+    """Return panels of links and hardware with faults."""
+    return [*_links(), *_errors(), *_hardware()]
+
+
+def _links() -> list[Panel]:
     return [
-        lines(
-            "Traffic by rail",
-            "Bytes per second transmitted and received by all RDMA ports of a rail. On Ethernet RDMA only.",
-            "Bps",
-            [
-                Query(
-                    f"sum by (rail) (rate(fabric_rdma_{way}_bytes_total{{}}[$__rate_interval]) * {PORT_INFO})",
-                    f"rail {{{{rail}}}} {way}",
-                )
-                for way in WAYS
-            ],
-        ),
-        lines(
-            "Highest utilization by rail",
-            "Utilization of the busiest RDMA port of each rail, by direction.",
-            "percentunit",
-            [
-                Query(
-                    f"max by (rail) (fabric_rdma_{way}_utilization_ratio{{}} * {PORT_INFO})",
-                    f"rail {{{{rail}}}} {way}",
-                )
-                for way in WAYS
-            ],
-            top=1,
-        ),
-        top_list(
-            "Busiest RDMA ports",
-            "Transmit utilization of a port.",
-            "percentunit",
-            Query(
-                f"max by (host, device, port) (fabric_rdma_transmit_utilization_ratio{{}} * {PORT_INFO})",
-                "{{host}} {{device}}/{{port}}",
-            ),
-            Limits(0.8, 0.95),
-        ),
-        top_list(
-            "Ports with the highest bursts",
-            "Highest utilization of a port over one tick of the sampler within the last minute, in either direction."
-            " Bursts that fill a port while its mean is low fill queues: spread the collectives, or check how many"
-            " hosts send to it at the same time.",
-            "percentunit",
-            Query(
-                f"max by (host, device, port) ({HIGHEST} * {PORT_INFO})",
-                "{{host}} {{device}}/{{port}}",
-            ),
-            Limits(0.8, 0.95),
-        ),
-        lines(
-            "Share of bursts by rail",
-            "Share of the sampler's ticks in which ports of a rail used more than 95 % of their speed. The mean"
-            " hides these bursts; compare with pauses and ECN marks.",
-            "percentunit",
-            [Query(ticks_above(way, "0.95", "rail", f" * {PORT_INFO}"), f"rail {{{{rail}}}} {way}") for way in WAYS],
-            top=1,
-        ),
-        lines(
-            "Imbalance of rails",
-            "How far the busiest port of a host is above the mean of its group: the worst host, and the median of"
-            " all. If the median rises, the cause is the job or the switches; if one host rises, the cause is that"
-            " host.",
-            "percentunit",
-            [
-                query
-                for way in WAYS
-                for query in (
-                    Query(f"max(fabric_rdma_{way}_imbalance_ratio{{}})", f"{way}, worst host"),
-                    Query(f"quantile(0.5, fabric_rdma_{way}_imbalance_ratio{{}})", f"{way}, median"),
-                )
-            ],
-        ),
-        top_list(
-            "Most unbalanced hosts",
-            "How far the busiest port of a host is above the mean of its group, in either direction; causes of more"
-            " than 20 % are degraded links, or how the switches distribute flows.",
-            "percentunit",
-            Query(f"max by (host) ({_of_groups('imbalance')} * {HOST_OF})", "{{host}}"),
-            Limits(0.2, 0.5),
-        ),
-        top_list(
-            "Hosts with an idle rail",
-            "How far the idlest port of a host is below the mean of its group, in either direction. Check the link"
-            " of that port, and which NICs the job's NCCL uses.",
-            "percentunit",
-            Query(f"max by (host) ({_of_groups('deficit')} * {HOST_OF})", "{{host}}"),
-            Limits(0.3, 0.5),
-        ),
-        top_list(
-            "Most asymmetric ports",
-            "Difference of bytes received and transmitted, as a share of both. In collectives of all ranks both are"
-            " similar: check what else uses the port.",
-            "percentunit",
-            Query(
-                f"max by (host, device, port) (abs(fabric_rdma_asymmetry_ratio{{}}) * {PORT_INFO})",
-                "{{host}} {{device}}/{{port}}",
-            ),
-        ),
-        lines(
-            "Link failures",
-            "Per second: links of RDMA ports that went down, and packets that arrived out of order, were not"
-            " acknowledged in time, or found no receive buffer.",
-            "cps",
-            [
-                Query("sum(rate(fabric_rdma_link_down_total{}[$__rate_interval]))", "link down"),
-                Query("sum(rate(fabric_rdma_out_of_sequence_total{}[$__rate_interval]))", "out of sequence"),
-                Query("sum(rate(fabric_rdma_local_ack_timeouts_total{}[$__rate_interval]))", "ack timeouts"),
-                Query("sum(rate(fabric_rdma_out_of_buffer_total{}[$__rate_interval]))", "out of buffer"),
-            ],
-        ),
-        top_list(
-            "Ports with bit errors",
-            "Symbol errors per second, over 5 minutes: a dirty, bent or failing cable or transceiver.",
-            "cps",
-            Query(
-                f"max by (host, device, port) (rate(fabric_rdma_symbol_errors_total{{}}[5m]) * {PORT_INFO})",
-                "{{host}} {{device}}/{{port}}",
-            ),
-            Limits(0.1, 10),
-        ),
-        top_list(
-            "Links that flap most",
-            "Times the link of a port went down in the last hour.",
-            "short",
-            Query(
-                f"max by (host, device, port) (increase(fabric_rdma_link_down_total{{}}[1h]) * {PORT_INFO})",
-                "{{host}} {{device}}/{{port}}",
-            ),
-            Limits(1, 3),
-        ),
         table_of(
-            "Links slower than expected",
+            "RDMA ports slower than expected",
             "RDMA ports below the speed expected by the configuration, or else by their own hardware or the fastest"
             " port of their group. Compare the lanes with those of siblings, then check cables and transceivers.",
             [
@@ -160,6 +36,8 @@ def rails() -> list[Panel]:
                 for name, ending in (("Speed", "speed"), ("Expected", "expected_speed"))
             ],
             labels=["host", "device", "port", "rail", "netdev"],
+            worst=("-Speed",),
+            absent="no port is slow",
         ),
         table_of(
             "RDMA ports that are down",
@@ -174,17 +52,38 @@ def rails() -> list[Panel]:
                 )
             ],
             labels=["host", "device", "port", "rail", "netdev"],
+            absent="no port is down",
+        ),
+        top_list(
+            "Links that flap most",
+            "Times the link of a port went down in the last hour.",
+            "short",
+            Query(
+                f"max by (host, device, port) (round(increase(fabric_rdma_link_down_total{{}}[1h])) * {PORT_INFO})",
+                "{{host}} {{device}}/{{port}}",
+            ),
+            Limits(1, 3),
+        ),
+        table_of(
+            "Degraded PCIe links",
+            "NICs whose PCIe link has fewer lanes or a lower rate than both of its ends support: they receive"
+            " packets more slowly than these arrive and pause their switch. Reseat the card or its riser.",
+            [
+                Column("Lanes", "none", f"fabric_pci_link_lanes{{}} * {PCI_INFO} and {PCI_DEGRADED}"),
+                Column(
+                    "Rate per lane",
+                    "si:T/s",
+                    f"fabric_pci_link_speed_transfers_per_second{{}} * {PCI_INFO} and {PCI_DEGRADED}",
+                ),
+            ],
+            labels=["host", "pci", "devices", "bridge"],
+            absent="no PCIe link is degraded",
+            width=16,
         ),
     ]
 
 
-def _of_groups(what: str) -> str:
-    """Return the query for the higher of both directions' ratios of each host."""
-    return f"max by (job, instance) ({higher(*(f'fabric_rdma_{way}_{what}_ratio{{}}' for way in WAYS))})"
-
-
-def hardware() -> list[Panel]:
-    """Return panels of the hardware with faults."""
+def _errors() -> list[Panel]:
     return [
         top_list(
             "FEC uncorrectable blocks",
@@ -210,7 +109,52 @@ def hardware() -> list[Panel]:
             ),
         ),
         top_list(
-            "PCIe errors",
+            "Symbol errors",
+            "Symbol errors per second, over 5 minutes: a dirty, bent or failing cable or transceiver. A saturated"
+            " counter shows none: see the table of these.",
+            "cps",
+            Query(
+                f"max by (host, device, port) (rate(fabric_rdma_symbol_errors_total{{}}[5m]) * {PORT_INFO})",
+                "{{host}} {{device}}/{{port}}",
+            ),
+            Limits(0.1, 10),
+        ),
+        info_table(
+            "Saturated counters",
+            "Counters that have reached the top of their range and count no further, so that their rates are 0: clear"
+            " them, or restart the driver.",
+            SATURATED,
+            labels=["host", "switch", "device", "port", "counter"],
+            absent="no counter is saturated",
+            width=THIRD,
+        ),
+    ]
+
+
+def _hardware() -> list[Panel]:
+    return [
+        table_of(
+            "Lanes with too little light",
+            "Lanes that receive less light than the low alarm of their own module while its laser is on. Clean the"
+            " connectors, then check the fibre and the transceiver of the other side. Needs the source optics, which"
+            " is disabled by default.",
+            [
+                Column("Received", "watt", f"{receive_power_to_low_alarm('<')} * {NIC_INFO}"),
+                Column(
+                    "Of the low alarm",
+                    "percentunit",
+                    f"({receive_power_to_low_alarm('/')} < 1) * {NIC_INFO}",
+                    limits=Limits(1, 0.5, below=True),
+                    decimals=0,
+                ),
+            ],
+            labels=["host", "device", "lane"],
+            worst=("-Of the low alarm",),
+            absent="no lane below its alarm, or the source optics is disabled",
+            width=THIRD,
+        ),
+        top_list(
+            "PCIe errors (AER)",
             "AER errors of the last hour reported by NICs: correctable ones cost time, and many of them precede a"
             " link that trains down. Reseat the card or its riser.",
             "short",
@@ -220,75 +164,41 @@ def hardware() -> list[Panel]:
             ),
             Limits(1, 100),
         ),
-        table_of(
-            "Degraded PCIe links",
-            "NICs whose PCIe link has fewer lanes or a lower rate than both of its ends support: they receive"
-            " packets more slowly than these arrive and pause their switch. Reseat the card or its riser.",
-            [
-                Column("Lanes", "none", f"fabric_pci_link_lanes{{}} * {PCI_INFO} and {PCI_DEGRADED}"),
-                Column(
-                    "Rate per lane",
-                    "si:T/s",
-                    f"fabric_pci_link_speed_transfers_per_second{{}} * {PCI_INFO} and {PCI_DEGRADED}",
-                ),
-            ],
-            labels=["host", "pci", "devices", "bridge"],
-        ),
-        table_of(
-            "Lanes with too little light",
-            "Lanes that receive less light than the low alarm of their own module while its laser is on. Clean the"
-            " connectors, then check the fibre and the transceiver of the other side. Needs the source optics, which"
-            " is disabled by default.",
-            [
-                Column("Received", "watt", f"{receive_power_to_low_alarm('<')} * {NIC_INFO}"),
-                Column("Of the low alarm", "percentunit", f"({receive_power_to_low_alarm('/')} < 1) * {NIC_INFO}"),
-            ],
-            labels=["host", "device", "lane"],
-        ),
     ]
+
+
+_PAUSING_REMEDY = " Check its PCIe links, its memory and its GPUs; above one half take it out of service."
+_PAUSED_REMEDY = " The cause is elsewhere: look for the host that pauses most, and check the leaf's uplinks."
 
 
 def congestion() -> list[Panel]:
     """Return panels of pauses, ECN marks and drops."""
     return [
-        lines(
-            "Longest pauses by priority",
-            "Share of time that the most paused port of each priority was paused: 'receive' by its switch,"
-            " 'transmit' by a host that paused its switch.",
-            "percentunit",
-            [
-                Query(
-                    f"max by (priority) (rate(fabric_nic_{way}_pfc_paused_seconds_total{{}}[$__rate_interval]))",
-                    f"priority {{{{priority}}}} {way}",
-                )
-                for way in WAYS
-            ],
-            top=1,
-        ),
-        top_list(
-            "Ports most paused by the network",
-            "Share of the last 5 minutes that a priority was paused by the switch; the whole port if no priority is"
-            " shown. The cause is elsewhere: look for the host that pauses most, and check the leaf's uplinks.",
-            "percentunit",
-            Query(
-                f"max by (host, device, priority) ({PAUSED} * {NIC_INFO})",
-                "{{host}} {{device}} priority {{priority}}",
-            ),
-            Limits(0.02, 0.1),
-        ),
-        top_list(
-            "Hosts that pause the network most",
-            "Share of the last 5 minutes that a host paused its switch: it cannot receive as fast as packets arrive."
-            " Check its PCIe links, its memory and its GPUs; above one half take it out of service.",
-            "percentunit",
-            Query(
-                f"max by (host, device, priority) ({PAUSES} * {NIC_INFO})",
-                "{{host}} {{device}} priority {{priority}}",
-            ),
-            Limits(0.02, 0.1),
+        *(
+            top_list(
+                title,
+                text,
+                "percentunit",
+                Query(f"max by (host, rail, device) ({pauses})", "{{host}} rail {{rail}} {{device}}"),
+                Limits(0.02, 0.1),
+                width=HALF,
+            )
+            for title, pauses, text in (
+                (
+                    "Hosts that pause their switch most (PFC, 802.3x)",
+                    PAUSES,
+                    "Share of the last 5 minutes that a host paused its switch, as it receives too slowly."
+                    + _PAUSING_REMEDY,
+                ),
+                (
+                    "Ports most paused by their switch (PFC, 802.3x)",
+                    PAUSED,
+                    "Share of the last 5 minutes that a port was paused by the switch." + _PAUSED_REMEDY,
+                ),
+            )
         ),
         lines(
-            "ECN-marked packets",
+            "ECN-marked packets by rail",
             "Share of received RoCE packets with ECN Congestion Experienced, by rail. For a rail above the others"
             " check how many hosts send to it at the same time, and the uplinks of its leaf.",
             "percentunit",
@@ -300,9 +210,10 @@ def congestion() -> list[Panel]:
                 )
             ],
             limits=MARKED,
+            decimals=1,
         ),
         lines(
-            "Congestion notifications",
+            "Congestion notification packets (CNP)",
             "CNPs that notification points sent, and that reaction points handled or ignored. Marks without CNPs:"
             " congestion control is off. CNPs sent but not handled: they get lost.",
             "pps",
@@ -322,4 +233,82 @@ def congestion() -> list[Panel]:
                 Query("sum(rate(fabric_nic_pci_buffer_overflows_total{}[$__rate_interval]))", "PCIe"),
             ],
         ),
+        lines(
+            "Losses seen by RDMA",
+            "Per second, of all ports: packets that arrived out of sequence, requests without an acknowledgement in"
+            " time, and packets without a receive buffer.",
+            "cps",
+            [
+                Query("sum(rate(fabric_rdma_out_of_sequence_total{}[$__rate_interval]))", "out of sequence"),
+                Query("sum(rate(fabric_rdma_local_ack_timeouts_total{}[$__rate_interval]))", "local ACK timeouts"),
+                Query("sum(rate(fabric_rdma_out_of_buffer_total{}[$__rate_interval]))", "out of buffer"),
+            ],
+            width=HALF,
+        ),
+        top_list(
+            "Most retransmissions",
+            "Share of packets that a port retransmitted. Check its own link, then discards and errors of switches on"
+            " the path.",
+            "percentunit",
+            Query(
+                f"max by (host, device, port) (fabric_rdma_retransmission_ratio{{}} * {PORT_INFO})",
+                "{{host}} {{device}}/{{port}}",
+            ),
+            Limits(0.00001, 0.0001),
+            width=HALF,
+        ),
     ]
+
+
+def rails() -> list[Panel]:
+    """Return panels of the traffic of rails, and of how even it is."""
+    return [
+        *(
+            lines(
+                f"Traffic by rail, {verb}",
+                f"Bits per second {verb} by all RDMA ports of a rail, over 5 minutes. On Ethernet RDMA only.",
+                "bps",
+                [Query(f"8 * sum by (rail) (port:fabric_rdma_{way}_bytes:rate{{}})", "rail {{rail}}")],
+                width=HALF,
+            )
+            for way, verb in zip(WAYS, ("transmitted", "received"), strict=True)
+        ),
+        lines(
+            "Imbalance of rails",
+            "How far the busiest port of a host is above the mean of its group: the worst host, and the median of"
+            " all. If the median rises, the cause is the job or the switches; if one host rises, the cause is that"
+            " host.",
+            "percentunit",
+            [
+                query
+                for way in WAYS
+                for query in (
+                    Query(f"max(fabric_rdma_{way}_imbalance_ratio{{}})", f"{way}, worst host"),
+                    Query(f"quantile(0.5, fabric_rdma_{way}_imbalance_ratio{{}})", f"{way}, median"),
+                )
+            ],
+            limits=Limits(0.2, 0.5),
+            decimals=0,
+        ),
+        top_list(
+            "Most unbalanced hosts",
+            "How far the busiest port of a host is above the mean of its group, in either direction; causes of more"
+            " than 20 % are degraded links, or how the switches distribute flows.",
+            "percentunit",
+            Query(f"max by (host) ({_of_groups('imbalance')} * {ON_HOST})", "{{host}}"),
+            Limits(0.2, 0.5),
+        ),
+        top_list(
+            "Hosts with an idle rail",
+            "How far the idlest port of a host is below the mean of its group, in either direction. Check the link"
+            " of that port, and which NICs the job's NCCL uses.",
+            "percentunit",
+            Query(f"max by (host) ({_of_groups('deficit')} * {ON_HOST})", "{{host}}"),
+            Limits(0.3, 0.5),
+        ),
+    ]
+
+
+def _of_groups(what: str) -> str:
+    """Return the query for the higher of both directions' ratios of each host."""
+    return f"max by (job, instance) ({higher(*(f'fabric_rdma_{way}_{what}_ratio{{}}' for way in WAYS))})"

@@ -1,9 +1,10 @@
-"""Builders of panels: graph, number, top list, table and heat map, each with its look.
+"""Builders of panels: graph, number, top list and heat map, each with its look; tables.py has those of tables.
 
 In a query `{}` is replaced by the selection of jobs and instances by the dashboard's variables.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -12,12 +13,10 @@ from grafana_foundation_sdk.models import common as shapes
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heat_model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+from links import board_link, first_linked, value_link
 
 DATASOURCE = shapes.DataSourceRef(type_val="prometheus", uid="${datasource}")
 SELECTED = '{job=~"$job", instance=~"$instance"}'
-
-HOST_BOARD = "fabric-host"
-"""The dashboard that host names link to."""
 
 WORST = 8
 """Bars in a top list."""
@@ -25,14 +24,15 @@ WORST = 8
 BAR = 24
 """Greatest height of a bar in pixels: of one or two bars each would fill half of the panel."""
 
-LEAST_COLUMN = 70
-"""Least width of a column of a table in pixels; Grafana's 150 leave five columns in half a screen."""
-
 HEIGHT = 8
 EIGHTH, QUARTER, THIRD, HALF, FULL = 3, 6, 8, 12, 24
 """Widths; those of a row add up to FULL."""
 
 WAYS = ("transmit", "receive")
+
+RATES = ("pps", "cps", "ops")
+SMALL_SHARE = 0.01
+"""Least top of an axis of shares, which would else magnify zeros."""
 
 Panel: TypeAlias = timeseries.Panel | stat.Panel | table.Panel | bargauge.Panel | heatmap.Panel
 Made = TypeVar("Made", timeseries.Panel, stat.Panel, table.Panel, bargauge.Panel, heatmap.Panel)
@@ -48,20 +48,15 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Values above which there is a warning, and above which the value is bad."""
+    """Values from which on there is a warning, and from which on the value is bad; or below which, if `below`."""
 
     warning: float
     bad: float
+    below: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table; `meaning` maps its values to texts."""
-
-    name: str
-    unit: str
-    expr: str
-    meaning: model.ValueMap | None = None
+ANY = Limits(1, 1)
+"""For counts that should be 0."""
 
 
 def where(matcher: str) -> str:
@@ -69,12 +64,12 @@ def where(matcher: str) -> str:
     return f"{SELECTED[:-1]}, {matcher}}}"
 
 
-def meaning(words: Mapping[int, tuple[str, str]]) -> model.ValueMap:
-    """Return a value mapping: a text and a colour for each number."""
+def meaning(words: Mapping[int, tuple[str, str]] | Mapping[str, tuple[str, str]]) -> model.ValueMap:
+    """Return a value mapping: a text and a colour for each number or text."""
     return model.ValueMap(
         options={
-            str(number): model.ValueMappingResult(text=text, color=color, index=place)
-            for place, (number, (text, color)) in enumerate(words.items())
+            str(value): model.ValueMappingResult(text=text, color=color, index=place)
+            for place, (value, (text, color)) in enumerate(words.items())
         }
     )
 
@@ -86,17 +81,27 @@ def lines(
     queries: Iterable[Query],
     *,
     width: int = THIRD,
+    height: int = HEIGHT,
     low: float = 0,
     top: float | None = None,
     limits: Limits | None = None,
+    decimals: int | None = None,
+    events: bool = False,
+    absent: str = "no data",
 ) -> timeseries.Panel:
-    """Return a graph over time; the axis is from `low` to `top`."""
+    """Return a graph over time; the axis is from `low` to `top`, or to the highest value, but never magnifies zeros.
+
+    Of `events`, which are rare, only series above 0 are shown. `absent` is the text if there is no series.
+    """
+    if events:
+        queries = [Query(f"{one.expr} > 0", one.legend) for one in queries]
     panel = (
-        _with_frame(timeseries.Panel(), title, description, unit, width, _targets(queries))
+        _with_frame(timeseries.Panel(), title, description, unit, width, targets_of(queries), height)
         .min(low)
         .line_width(1)
         .fill_opacity(0)  # filled series cover each other
-        .show_points(shapes.VisibilityMode.NEVER)
+        .show_points(shapes.VisibilityMode.AUTO if events else shapes.VisibilityMode.NEVER)
+        .no_value("none in this time" if events else absent)
         .legend(
             common.VizLegendOptions()
             .show_legend(True)
@@ -105,11 +110,16 @@ def lines(
         )
         .tooltip(common.VizTooltipOptions().mode(shapes.TooltipDisplayMode.MULTI).sort(shapes.SortOrder.DESCENDING))
     )
+    least = _least_top(unit, limits)
     if top is not None:
         panel.max(top)
+    elif least is not None:
+        panel.axis_soft_max(least)
+    if decimals is not None:
+        panel.decimals(decimals)
     if limits is not None:
         style = common.GraphThresholdsStyleConfig().mode(shapes.GraphThresholdsStyleMode.DASHED)
-        panel.thresholds(_thresholds(limits)).thresholds_style(style)
+        panel.thresholds(thresholds(limits)).thresholds_style(style)
     return panel
 
 
@@ -121,24 +131,58 @@ def number(
     *,
     unit: str = "short",
     width: int = EIGHTH,
-    absent: str = "none",
+    height: int = 4,
+    absent: str = "no data",
+    filled: bool = False,
+    link: str = "",
+    decimals: int | None = None,
 ) -> stat.Panel:
-    """Return a panel of one number, coloured if it has limits; `absent` is shown if there is no value."""
-    return (
-        _with_frame(stat.Panel(), title, description, unit, width, _targets([Query(query)]), HEIGHT // 2)
+    """Return a panel of one number, coloured if it has limits.
+
+    Args:
+        title: Title of the panel.
+        description: Meaning of the number, and what to do.
+        query: Query for the number.
+        limits: Limits; without any the number is blue.
+        unit: Unit, by Grafana's name.
+        width: Width of the panel.
+        height: Height of the panel.
+        absent: Text if there is no value; it is grey, as it is neither good nor bad.
+        filled: Whether the background has the colour, which is visible across a room.
+        link: Board that shows more; empty for none.
+        decimals: Decimals; None for Grafana's choice.
+    """
+    is_filled = filled and limits is not None
+    color = shapes.BigValueColorMode.BACKGROUND_SOLID if is_filled else shapes.BigValueColorMode.VALUE
+    nothing = model.DashboardSpecialValueMapOptions(
+        match=model.SpecialValueMatch.NULL_AND_NAN, result=model.ValueMappingResult(text=absent, color=GREY)
+    )
+    panel = (
+        _with_frame(stat.Panel(), title, description, unit, width, targets_of([Query(query)], instant=True), height)
         .reduce_options(_last())
-        .color_mode(shapes.BigValueColorMode.VALUE)
+        .color_mode(color)
         .graph_mode(shapes.BigValueGraphMode.NONE)  # it does not fit
-        .thresholds(_thresholds(limits))
+        .thresholds(thresholds(limits, good=DIM if is_filled else "green"))
+        .mappings([model.SpecialValueMap(options=nothing)])
         .no_value(absent)
     )
+    if decimals is not None:
+        panel.decimals(decimals)
+    if link:
+        panel.data_links([dashboard.DashboardLink("Show more").url(board_link(link))])
+    return panel
+
+
+GREY = "#6e7681"
+DIM = "#1f4a33"
+"""Green of a filled number that is good, so that the eye goes to the others."""
 
 
 def top_list(
     title: str, description: str, unit: str, query: Query, limits: Limits | None = None, *, width: int = THIRD
 ) -> bargauge.Panel:
-    """Return a top list of current values as bars; if the legend has the host, a bar links to its dashboard."""
-    targets = _targets([Query(f"topk({WORST}, {query.expr})", query.legend)], instant=True)
+    """Return a top list of current values above 0 as bars; a bar links to the board of a label in its legend."""
+    targets = targets_of([Query(f"topk({WORST}, {query.expr}) > 0", query.legend)], instant=True)
     panel = (
         _with_frame(bargauge.Panel(), title, description, unit, width, targets)
         .min(0)
@@ -148,62 +192,22 @@ def top_list(
         .min_viz_height(BAR // 2)
         .max_viz_height(BAR)
         .reduce_options(_last())
-        .thresholds(_thresholds(limits))
-        .no_value("none")
+        .thresholds(thresholds(limits))
+        .no_value("nothing above 0")
     )
     if unit == "percentunit":
-        panel.max(1)  # else the highest share, however low, fills its bar
-    if "{{host}}" in query.legend:
-        panel.data_links([dashboard.DashboardLink(_LINK).url(_host_board("${__field.labels.host}"))])
-    return panel
-
-
-def table_of(
-    title: str,
-    description: str,
-    columns: Sequence[Column],
-    *,
-    labels: Sequence[str],
-    width: int = HALF,
-) -> table.Panel:
-    """Return a table with a row for each set of labels; host names link to their dashboard."""
-    panel = (
-        _with_frame(table.Panel(), title, description, None, width, _rows([one.expr for one in columns], labels))
-        .filterable(True)
-        .min_width(LEAST_COLUMN)
-        .no_value("none")
-        .with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
-        .with_transformation(model.DataTransformerConfig(id_val="organize", options=_column_order(columns, labels)))
-    )
-    for column in columns:
-        panel.override_by_name(column.name, _overrides(column))
-    if "host" in labels:
-        panel.override_by_name("host", _to_the_host())
-    return panel
-
-
-def info_table(title: str, description: str, expr: str, *, labels: Sequence[str], width: int = HALF) -> table.Panel:
-    """Return a table of the labels of an info metric; host names link to their dashboard."""
-    arranged = {
-        "excludeByName": {"Time": True, "Value": True},
-        "indexByName": {name: place for place, name in enumerate(labels)},
-    }
-    panel = (
-        _with_frame(table.Panel(), title, description, None, width, _rows([expr], labels))
-        .filterable(True)
-        .min_width(LEAST_COLUMN)
-        .no_value("none")
-        .with_transformation(model.DataTransformerConfig(id_val="organize", options=arranged))
-    )
-    if "host" in labels:
-        panel.override_by_name("host", _to_the_host())
+        panel.max(1).decimals(1)  # else the highest share, however low, fills its bar
+    label = first_linked(re.findall(r"{{(\w+)}}", query.legend))
+    if label is not None:
+        link = value_link(label, f"${{__field.labels.{label}}}")
+        panel.data_links([dashboard.DashboardLink("Show more").url(link)])
     return panel
 
 
 def heat_map(title: str, description: str, histogram: str, *, width: int = HALF) -> heatmap.Panel:
     """Return a heat map of samples per second in each bucket of a histogram of ratios."""
     query = Query(f"sum by (le) (rate({histogram}_bucket{{}}[$__rate_interval]))", "{{le}}")
-    targets = [target.format(PromQueryFormat.HEATMAP) for target in _targets([query])]
+    targets = [target.format(PromQueryFormat.HEATMAP) for target in targets_of([query])]
     return (
         _with_frame(heatmap.Panel(), title, description, "cps", width, targets)
         .color(
@@ -221,76 +225,21 @@ def heat_map(title: str, description: str, histogram: str, *, width: int = HALF)
     )
 
 
-_LINK = "Show the host"
-
-
-def _host_board(host: str) -> str:
-    """Return the URL of a host's dashboard, with the same data source, jobs and time range as Grafana variables."""
-    return f"/d/{HOST_BOARD}?var-host={host}&${{datasource:queryparam}}&${{job:queryparam}}&${{__url_time_range}}"
-
-
-def _to_the_host() -> list[model.DynamicConfigValue]:
-    """Return the override that links the cells of a column to the dashboard of their host."""
-    link = {"title": _LINK, "url": _host_board("${__value.raw}")}
-    return [model.DynamicConfigValue(id_val="links", value=[link])]
-
-
-def _with_frame(
-    panel: Made,
-    title: str,
-    description: str,
-    unit: str | None,
-    width: int,
-    targets: Iterable[prometheus.Dataquery],
-    height: int = HEIGHT,
-) -> Made:
-    """Set the properties that all panels have.
+def framed(panel: table.Panel, title: str, description: str, width: int, height: int) -> table.Panel:
+    """Set the properties that tables share with other panels.
 
     Tables have no unit: Grafana would apply it to labels too, and show the job 4707 as 4.71 K.
     """
-    for target in targets:
-        panel.with_target(target)
-    if unit is not None:
-        panel.unit(unit)
     return panel.title(title).description(description).datasource(DATASOURCE).span(width).height(height)
 
 
-def _last() -> common.ReduceDataOptions:
-    return common.ReduceDataOptions().calcs(["lastNotNull"])
-
-
-def _overrides(column: Column) -> list[model.DynamicConfigValue]:
-    """Return the overrides of a column: its unit and value mapping."""
-    overrides = [model.DynamicConfigValue(id_val="unit", value=column.unit)]
-    if column.meaning is not None:
-        overrides += [
-            model.DynamicConfigValue(id_val="mappings", value=[column.meaning]),
-            model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
-        ]
-    return overrides
-
-
-def _column_order(columns: Sequence[Column], labels: Sequence[str]) -> dict[str, object]:
-    """Return the options that order the columns of a table, labels first, and name the values."""
-    values = [f"Value #{_letter(place)}" for place in range(len(columns))] if len(columns) > 1 else ["Value"]
-    return {
-        "excludeByName": {"Time": True},
-        "indexByName": {name: place for place, name in enumerate([*labels, *values])},
-        "renameByName": {value: column.name for value, column in zip(values, columns, strict=True)},
-    }
-
-
-def _letter(place: int) -> str:
-    return chr(ord("A") + place)
-
-
-def _targets(queries: Iterable[Query], *, instant: bool = False) -> list[prometheus.Dataquery]:
+def targets_of(queries: Iterable[Query], *, instant: bool = False) -> list[prometheus.Dataquery]:
     """Return the queries of a panel, with the selection filled in."""
     targets = []
     for place, query in enumerate(queries):
         target = (
             prometheus.Dataquery()
-            .ref_id(_letter(place))
+            .ref_id(letter(place))
             .datasource(DATASOURCE)
             .expr(query.expr.replace("{}", SELECTED))
             .legend_format(query.legend)
@@ -299,14 +248,48 @@ def _targets(queries: Iterable[Query], *, instant: bool = False) -> list[prometh
     return targets
 
 
-def _rows(exprs: Iterable[str], labels: Sequence[str]) -> list[prometheus.Dataquery]:
-    """Return the queries of a table, whose rows are distinguished by these labels only."""
-    queries = [Query(f"max by ({', '.join(labels)}) ({expr})") for expr in exprs]
-    return [target.format(PromQueryFormat.TABLE) for target in _targets(queries, instant=True)]
+def letter(place: int) -> str:
+    """Return the name of a query by its place in the panel."""
+    return chr(ord("A") + place)
 
 
-def _thresholds(limits: Limits | None) -> dashboard.ThresholdsConfig:
-    steps = [model.Threshold(value=None, color="blue" if limits is None else "green")]
-    if limits is not None:
-        steps += [model.Threshold(value=limits.warning, color="orange"), model.Threshold(value=limits.bad, color="red")]
-    return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
+def steps(limits: Limits | None, good: str = "green") -> list[model.Threshold]:
+    """Return the colours of values: blue without limits, else green, orange and red."""
+    if limits is None:
+        return [model.Threshold(value=None, color="blue")]
+    colors = ("red", "orange", good) if limits.below else (good, "orange", "red")
+    values = (None, limits.bad, limits.warning) if limits.below else (None, limits.warning, limits.bad)
+    return [model.Threshold(value=value, color=color) for value, color in zip(values, colors, strict=True)]
+
+
+def thresholds(limits: Limits | None, good: str = "green") -> dashboard.ThresholdsConfig:
+    """Return the thresholds of a panel."""
+    return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps(limits, good))
+
+
+def _with_frame(
+    panel: Made,
+    title: str,
+    description: str,
+    unit: str,
+    width: int,
+    targets: Iterable[prometheus.Dataquery],
+    height: int = HEIGHT,
+) -> Made:
+    """Set the properties that all panels have."""
+    for target in targets:
+        panel.with_target(target)
+    return panel.unit(unit).title(title).description(description).datasource(DATASOURCE).span(width).height(height)
+
+
+def _least_top(unit: str, limits: Limits | None) -> float | None:
+    """Return the least top of an axis."""
+    if unit in RATES:
+        return 1
+    if unit == "percentunit":
+        return SMALL_SHARE if limits is None else 2 * max(limits.warning, limits.bad)
+    return None
+
+
+def _last() -> common.ReduceDataOptions:
+    return common.ReduceDataOptions().calcs(["lastNotNull"])

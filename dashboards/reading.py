@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from panels import HALF, THIRD, Column, Panel, Query, lines, meaning, table_of
+from panels import HALF, THIRD, Panel, Query, lines, meaning
+from tables import Column, table_of
 
 
 def sources(title: str, labels: Sequence[str], *, width: int = HALF) -> Panel:
@@ -19,6 +20,7 @@ def sources(title: str, labels: Sequence[str], *, width: int = HALF) -> Panel:
             Column("Rows", "none", "fabric_source_rows{}"),
         ],
         labels=labels,
+        worst=("-State",),
         width=width,
     )
 

@@ -1,26 +1,8 @@
-"""The dashboard of switches: uplinks, congestion, links that are slow or down, and neighbours."""
+"""The dashboard of switches: which are silent, ports with faults, uplinks, congestion, errors and neighbours."""
 
 from joins import MARKED, PHYSICAL, higher
-from panels import (
-    FULL,
-    HALF,
-    THIRD,
-    WAYS,
-    Column,
-    Limits,
-    Panel,
-    Query,
-    info_table,
-    lines,
-    meaning,
-    number,
-    table_of,
-    top_list,
-    where,
-)
-
-ANY = Limits(1, 1)
-"""For counts that should be 0."""
+from panels import ANY, FULL, HALF, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, top_list, where
+from tables import Column, info_table, table_of
 
 ON = where('switch=~"$switch"')
 """Filters the selected switches."""
@@ -31,6 +13,25 @@ UPLINKS = where('switch=~"$switch", group="uplink"')
 IN_GROUP = f"on (job, instance, switch, port) group_left () fabric_switch_group_info{UPLINKS}"
 """Filters the uplinks of a metric of ports."""
 
+TO_HOSTS = where('switch=~"$switch", peer_mac!=""')
+SPEED_TO_HOSTS = (
+    f"(fabric_switch_link_speed_bytes_per_second{ON} and on (job, instance, switch, port) fabric_link_info{TO_HOSTS})"
+)
+SLOW_TO_HOSTS = (
+    f"({SPEED_TO_HOSTS} < on (job, instance, switch) group_left ()"
+    f" quantile by (job, instance, switch) (0.5, {SPEED_TO_HOSTS}))"
+)
+"""Speeds of ports to hosts that are slower than the middle one of their switch."""
+
+SLOW_UPLINKS = (
+    f"(fabric_switch_link_speed_bytes_per_second{ON}"
+    f" and on (job, instance, switch, port) fabric_switch_link_degraded{ON} == 1)"
+)
+WENT_DOWN = f"((fabric_switch_link_up{ON} == 0 and max_over_time(fabric_switch_link_up{ON}[1h]) == 1) {PHYSICAL})"
+
+ERRORS = ("receive_errors", "fcs_errors", "symbol_errors")
+"""Counters of errors of the link; switches have different ones of them, and the highest of a port counts."""
+
 FULLNESS = Limits(0.6, 0.8)
 """Utilization of an uplink; above the latter there is an alert if others have room."""
 
@@ -39,58 +40,146 @@ UNEVEN = Limits(0.1, 0.2)
 
 
 def now() -> list[Panel]:
-    """Return panels of the switches' health."""
+    """Return the panels of the first screen."""
+    return [*_counts(), *_faults(), *_trends()]
+
+
+def _counts() -> list[Panel]:
     return [
         number(
-            "Switches not responding",
-            "Switches whose last poll failed. Their metrics are missing; the table of polls lists them.",
+            "Switches silent",
+            "Switches whose last poll failed. Their metrics are missing; the table below lists them.",
             f"sum(1 - fabric_switch_up{ON})",
             ANY,
+            absent="no switches",
+            filled=True,
         ),
         number(
             "Uplinks down",
             "Uplinks with the link down. Their traffic is on the others now.",
             f"sum((1 - fabric_switch_link_up{ON}) * {IN_GROUP})",
             ANY,
+            absent="no uplinks",
+            filled=True,
         ),
         number(
-            "Links degraded",
-            "Uplinks that are slower than the fastest of their switch. Check cables and transceivers.",
-            f"sum(fabric_switch_link_degraded{ON})",
+            "Ports went down",
+            "Ports with the link down that was up within the last hour.",
+            f"count({WENT_DOWN}) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
             ANY,
+            filled=True,
         ),
         number(
-            "Fullest uplink",
-            "Utilization of the busiest uplink, in its busier direction.",
-            higher(*(_of_uplinks("max", way) for way in WAYS)),
-            FULLNESS,
-            unit="percentunit",
+            "Ports slow",
+            "Uplinks slower than the fastest of their switch, and ports to hosts slower than the middle one. Check"
+            " cables and transceivers.",
+            f"count({SLOW_UPLINKS} or {SLOW_TO_HOSTS}) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
+            ANY,
+            filled=True,
         ),
         number(
-            "Most uneven uplinks",
-            "How far the busiest uplink of a switch is above the mean of all, at the worst switch. It matters if"
-            " that uplink is nearly full.",
-            f"max(fabric_switch_transmit_imbalance_ratio{UPLINKS})",
-            UNEVEN,
-            unit="percentunit",
+            "Ports with errors",
+            "Ports that received packets with errors, or FEC uncorrectable blocks, in the last 5 minutes.",
+            f"count({_port_errors()} > 0) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
+            ANY,
+            filled=True,
         ),
         number(
-            "Oversubscription",
-            "Speed of all ports to hosts over that of all uplinks, at the worst leaf. It rises when an uplink fails.",
-            f"max(fabric_switch_oversubscription_ratio{ON})",
-        ),
-        number(
-            "Pauses received",
-            "Pause frames per second from hosts and other switches that are overloaded. Start at their senders.",
-            f"sum(rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})",
-            unit="pps",
-        ),
-        number(
-            "Packets dropped",
+            "Discards",
             "Packets per second dropped without an error, mostly for lack of buffers. A lossless fabric has none.",
             f"sum(rate(fabric_switch_transmit_discards_total{ON}[5m]) {PHYSICAL})",
             Limits(1, 100),
             unit="pps",
+            decimals=0,
+            filled=True,
+        ),
+        number(
+            "Fullest uplink",
+            "Utilization of the busiest uplink, in its busier direction, over 5 minutes.",
+            higher(*(_of_uplinks("max", way) for way in WAYS)),
+            FULLNESS,
+            unit="percentunit",
+            absent="no uplinks",
+            decimals=0,
+            filled=True,
+        ),
+        number(
+            "Uneven uplinks",
+            "How far the busiest uplink of a switch is above the mean of all, at the worst switch. It matters if"
+            " that uplink is nearly full.",
+            f"max(fabric_switch_transmit_imbalance_ratio{UPLINKS})",
+            Limits(0.2, 1_000_000),
+            unit="percentunit",
+            absent="no uplinks",
+            decimals=0,
+            filled=True,
+        ),
+    ]
+
+
+def _faults() -> list[Panel]:
+    bad = {"unit": "short", "limits": Limits(0.01, 1)}
+    return [
+        table_of(
+            "Silent switches",
+            "Switches whose last poll failed; target is the name in the configuration.",
+            [Column("State", "short", f"fabric_switch_up{ON} == 0", meaning({0: ("failing", "red")}))],
+            labels=["switch", "target"],
+            absent="all respond",
+            width=6,
+        ),
+        table_of(
+            "Ports with faults",
+            "Ports that went down within an hour, are slow, or have errors, FEC uncorrectable blocks or discards (per"
+            " second, over 5 minutes); with the neighbour by LLDP. A port to a host is slow if it is slower than the"
+            " middle one of its switch.",
+            [
+                Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY),
+                Column(
+                    "Speed",
+                    "bps",
+                    _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"),
+                    limits=Limits(1, 1),
+                ),
+                Column("Errors/s", expr=_with_peer(f"{_port_errors(fec=False)} > 0"), **bad),
+                Column("FEC lost/s", expr=_with_peer(f"{_fec_lost()} > 0"), **bad),
+                Column("Discards/s", expr=_with_peer(f"{_discards()} > 0"), **bad),
+            ],
+            labels=["switch", "port", "peer"],
+            worst=("Down", "Errors/s", "Discards/s"),
+            absent="no port with a fault",
+            width=18,
+        ),
+    ]
+
+
+def _trends() -> list[Panel]:
+    return [
+        lines(
+            "Busiest uplink of a switch",
+            "Utilization of the busiest uplink of each switch, in its busier direction, over 5 minutes. Far above that"
+            " of all its uplinks: the switch distributes flows unevenly.",
+            "percentunit",
+            [Query(higher(*(_of_uplinks("max by (switch)", way) for way in WAYS)), "{{switch}}")],
+            top=1,
+            limits=FULLNESS,
+            decimals=0,
+        ),
+        top_list(
+            "Hosts that pause a switch (PFC frames received)",
+            "PFC frames per second that a port to a host receives: the host cannot receive as fast as packets arrive.",
+            "pps",
+            Query(
+                f"sum by (switch, port, peer) ((rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})"
+                f" * on (job, instance, switch, port) group_left (peer) {_neighbours(TO_HOSTS)})",
+                "{{peer}} at {{switch}} {{port}}",
+            ),
+        ),
+        top_list(
+            "Switches that pause others (PFC frames sent)",
+            "PFC frames per second that a switch sends: one of its own queues is full.",
+            "pps",
+            Query(f"sum by (switch) (rate(fabric_switch_transmit_pfc_frames_total{ON}[5m]) {PHYSICAL})", "{{switch}}"),
         ),
     ]
 
@@ -105,15 +194,8 @@ def uplinks() -> list[Panel]:
             "percentunit",
             [Query(f"fabric_switch_uplink_{way}_utilization_ratio{ON}", f"{{{{switch}}}} {way}") for way in WAYS],
             top=1,
-        ),
-        lines(
-            "Busiest uplink of a switch",
-            "Utilization of the busiest uplink of each switch. Far above the utilization of all: the switch"
-            " distributes flows unevenly.",
-            "percentunit",
-            [Query(_of_uplinks("max by (switch)", way), f"{{{{switch}}}} {way}") for way in WAYS],
-            top=1,
-            limits=FULLNESS,
+            width=HALF,
+            decimals=0,
         ),
         lines(
             "Imbalance of uplinks",
@@ -122,6 +204,8 @@ def uplinks() -> list[Panel]:
             "percentunit",
             [Query(f"fabric_switch_{way}_imbalance_ratio{UPLINKS}", f"{{{{switch}}}} {way}") for way in WAYS],
             limits=UNEVEN,
+            width=HALF,
+            decimals=0,
         ),
         top_list(
             "Fullest uplinks",
@@ -129,23 +213,19 @@ def uplinks() -> list[Panel]:
             "percentunit",
             Query(_of_uplinks("max by (switch, port)", "transmit"), "{{switch}} {{port}}"),
             FULLNESS,
-        ),
-        top_list(
-            "Idlest uplink against the mean",
-            "By how much the idlest uplink of a switch is below the mean of all: 100 % is an uplink that transmits"
-            " nothing.",
-            "percentunit",
-            Query(f"max by (switch) (fabric_switch_transmit_deficit_ratio{UPLINKS})", "{{switch}}"),
+            width=HALF,
         ),
         table_of(
             "Leaves",
             "Speed of the ports to hosts over that of the uplinks, of those that are up; and uplinks that are up.",
             [
-                Column("Oversubscription", "none", f"fabric_switch_oversubscription_ratio{ON}"),
+                Column("Oversubscription", "none", f"fabric_switch_oversubscription_ratio{ON}", decimals=2),
                 Column("Uplinks up", "none", f"sum by (switch) (fabric_switch_link_up{ON} * {IN_GROUP})"),
             ],
             labels=["switch"],
-            width=THIRD,
+            worst=("Oversubscription",),
+            absent="no leaves",
+            width=HALF,
         ),
     ]
 
@@ -155,10 +235,10 @@ def congestion() -> list[Panel]:
     return [
         *(
             lines(
-                f"Pauses {verb} by priority",
+                f"PFC frames {verb} by priority",
                 text,
                 "pps",
-                [Query(_by_priority(way), "{{switch}} priority {{priority}}")],
+                [Query(_by_priority(way), "priority {{priority}}")],
                 width=HALF,
             )
             for way, verb, text in (
@@ -175,7 +255,7 @@ def congestion() -> list[Panel]:
             )
         ),
         top_list(
-            "Ports paused most",
+            "PFC frames received by port",
             "Pause frames per second that a port receives. The device behind the first port pauses the fabric: see"
             " the table of neighbours.",
             "pps",
@@ -197,7 +277,7 @@ def congestion() -> list[Panel]:
             MARKED,
         ),
         top_list(
-            "Packets dropped by port",
+            "Discards by port",
             "Packets per second dropped without an error, for lack of buffers, or because the link was down.",
             "pps",
             Query(
@@ -211,24 +291,48 @@ def congestion() -> list[Panel]:
 
 
 def links() -> list[Panel]:
-    """Return panels of links that are slow or down, and of neighbours."""
+    """Return panels of errors and light of ports, and of neighbours."""
     return [
+        top_list(
+            "FEC uncorrectable blocks",
+            "Blocks per second that forward error correction could not correct, over 5 minutes; each is a packet lost.",
+            "cps",
+            Query(f"max by (switch, port) {_fec_lost()}", "{{switch}} {{port}}"),
+            Limits(0.001, 1),
+        ),
+        top_list(
+            "Errors received (FCS, symbol)",
+            "Packets with a wrong FCS or another error, or symbol errors, per second over 5 minutes.",
+            "cps",
+            Query(f"max by (switch, port) ({_port_errors(fec=False)})", "{{switch}} {{port}}"),
+            Limits(0.01, 1),
+        ),
         table_of(
-            "Ports that are slow or down",
-            "Uplinks that are down or slower than the fastest of their switch, and how fast they are.",
+            "Least light received",
+            "The ports whose darkest lane receives the least light. Compare with the alarm limits of the module.",
             [
-                Column("Down", "none", f"(1 - fabric_switch_link_up{ON}) * {IN_GROUP}"),
-                Column("Degraded", "none", f"fabric_switch_link_degraded{ON}"),
-                Column("Speed", "Bps", f"fabric_switch_link_speed_bytes_per_second{ON} * {IN_GROUP}"),
+                Column(
+                    "Received",
+                    "watt",
+                    "bottomk(20, min by (switch, port)"
+                    f" (fabric_switch_module_lane_receive_power_watts{ON} {PHYSICAL}))",
+                )
             ],
             labels=["switch", "port"],
+            worst=("-Received",),
+            absent="no switch reports light",
+            width=THIRD,
         ),
         info_table(
-            "Neighbours",
+            "Neighbours (LLDP)",
             "The other end of each port, by LLDP: a switch by its label, or a host by its name. A MAC address is"
             " that of a NIC, as in fabric_nic_info.",
             f"fabric_link_info{ON}",
             labels=["switch", "port", "peer", "peer_port", "peer_mac"],
+            worst=("-switch", "-port"),
+            absent="no LLDP",
+            width=FULL,
+            height=10,
         ),
     ]
 
@@ -243,9 +347,11 @@ def polls() -> list[Panel]:
             [
                 Column("State", "short", f"fabric_switch_up{ON}", state),
                 Column("Duration", "s", f"fabric_switch_poll_duration_seconds{ON}"),
-                Column("Skipped in an hour", "none", f"increase(fabric_switch_overruns_total{ON}[1h])"),
+                Column("Skipped in an hour", "none", f"increase(fabric_switch_overruns_total{ON}[1h])", decimals=0),
             ],
             labels=["switch", "target"],
+            worst=("-State",),
+            absent="no switches",
         ),
         info_table(
             "Families of metrics",
@@ -253,29 +359,63 @@ def polls() -> list[Panel]:
             " if the request failed. A family that is not counted has no series, and no 0.",
             f"fabric_switch_family_info{ON}",
             labels=["switch", "family", "state"],
+            worst=("-switch", "-family"),
+            absent="no switches",
         ),
         info_table(
             "Switches",
             "Identity of each switch, and its role in the fabric by the configuration or its neighbours.",
             f"fabric_switch_device_info{ON}",
             labels=["switch", "role", "model", "version", "description"],
+            worst=("-switch",),
+            absent="no switches",
             width=FULL,
         ),
     ]
 
 
+def _counter(ending: str) -> str:
+    return f"fabric_switch_{ending}_total{ON}"
+
+
+def _port_errors(*, fec: bool = True) -> str:
+    """Return the query for the errors per second of each port: the highest of the counters that it has."""
+    endings = (*ERRORS, "fec_uncorrectable_blocks") if fec else ERRORS
+    named = " or ".join(f'label_replace(rate({_counter(one)}[5m]), "counter", "{one}", "", "")' for one in endings)
+    return f"max by (job, instance, switch, port) (({named}) {PHYSICAL})"
+
+
+def _fec_lost() -> str:
+    return f"(rate({_counter('fec_uncorrectable_blocks')}[5m]) {PHYSICAL})"
+
+
+def _discards() -> str:
+    return " + ".join(f"(rate({_counter(f'{way}_discards')}[5m]) {PHYSICAL})" for way in WAYS)
+
+
+def _neighbours(selector: str) -> str:
+    """Return one neighbour of each port, also of one that went down within an hour."""
+    return f"topk by (job, instance, switch, port) (1, last_over_time(fabric_link_info{selector}[1h]))"
+
+
+def _with_peer(expr: str) -> str:
+    """Return a query with the neighbour of the port where it is known."""
+    ports = "on (job, instance, switch, port)"
+    return f"({expr}) * {ports} group_left (peer) {_neighbours(ON)} or {ports} ({expr})"
+
+
 def _of_uplinks(pick: str, way: str) -> str:
-    return f"{pick} (fabric_switch_{way}_utilization_ratio{ON} * {IN_GROUP})"
+    return f"{pick} (avg_over_time(fabric_switch_{way}_utilization_ratio{ON}[5m]) * {IN_GROUP})"
 
 
 def _by_priority(way: str) -> str:
-    return f"sum by (switch, priority) (rate(fabric_switch_{way}_pfc_frames_total{ON}[$__rate_interval]) {PHYSICAL})"
+    return f"sum by (priority) (rate({_counter(f'{way}_pfc_frames')}[$__rate_interval]) {PHYSICAL})"
 
 
 ROWS = {
     "Switches now": now,
     "Uplinks": uplinks,
-    "Pauses, marks and drops": congestion,
-    "Links": links,
+    "Pauses, ECN marks and discards": congestion,
+    "Links and neighbours": links,
     "Polls": polls,
 }

@@ -1,79 +1,67 @@
-"""The dashboard of training jobs: verdicts, stragglers, the network, step budgets and the timings they are based on.
-
-Verdicts come from collectors, or from each host if there is none. The host of a rank comes from the exporter there in
-either case, so the two are joined by job and rank, for any instance.
-"""
+"""The dashboard of training jobs: verdicts, stragglers and the network; training_timings.py has its other rows."""
 
 from joins import MISSING, PAUSED
-from panels import (
-    EIGHTH,
-    FULL,
-    HALF,
-    QUARTER,
-    Column,
-    Limits,
-    Panel,
-    Query,
-    info_table,
-    lines,
-    number,
-    table_of,
-    top_list,
-    where,
-)
-
-ANY = Limits(1, 1)
-"""For counts that should be 0."""
-
-LOST = Limits(0.01, 0.05)
-"""Shares of timings that are lost; above the latter there is an alert."""
+from panels import ANY, FULL, HALF, Limits, Panel, Query, lines, meaning, number, top_list, where
+from tables import Column, table_of
+from training_joins import JOBS, LOST_GPUS, ON_HOSTS, PLACES, by_job, with_host, with_verdict
+from training_timings import budgets, delivery, timings, transport
 
 LATE = Limits(0.02, 0.1)
 """Shares of time that a rank is late."""
 
-EXCESS = Limits(1.5, 3)
-"""Ratio of a step's network time to its minimum: latency and other overhead is below the first."""
-
-JOBS = where('train_job=~"$train_job"')
-
-LOST_TIME = f"rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])"
-"""Of hosts for their own ranks, of collectors for all ranks of a job."""
-
-PLACES = '{job=~".+", instance=~".+", train_job=~"$train_job"}'
-"""Any instance: the hosts of ranks are exported by other instances than the collectors'."""
-
-HOST = (
-    "on (train_job, rank) group_left (host, gpu, nic) topk by (train_job, rank) (1, fabric_nccl_rank_info"
-    + PLACES
-    + ")"
+VERDICTS = meaning(
+    {
+        "hang": ("hang", "red"),
+        "straggler": ("straggler", "red"),
+        "network_bound": ("network_bound", "red"),
+        "imbalanced_work": ("imbalanced_work", "orange"),
+        "not_enough_data": ("not_enough_data", "orange"),
+        "fine": ("fine", "green"),
+    }
 )
-"""Joins the host of a rank. A join that matches two series of a rank, as just after a restart elsewhere, fails."""
-
-ON_HOSTS = f"max by (job, instance, train_job, host) (fabric_nccl_rank_info{PLACES}) * on (job, instance) group_left"
-"""Joins a value of a host to the jobs that run on it."""
 
 
 def now() -> list[Panel]:
-    """Return panels of the verdicts on jobs."""
+    """Return the panels of the first screen: verdicts, their first causes, and stragglers."""
+    return [*_counts(), _verdicts(), _stragglers(), *_trends()]
+
+
+def _counts() -> list[Panel]:
     return [
-        number("Jobs", "Jobs with timings of collectives.", f"count({_by_job('fabric_nccl_verdict_seconds')})"),
+        number(
+            "Jobs",
+            "Jobs with timings of collectives.",
+            f"count({by_job('fabric_nccl_verdict_seconds')})",
+            absent="no jobs",
+            filled=True,
+        ),
         _verdict_count(
             "Hanging", "hang", "Jobs in which no collective completes any more. Check the log of the job.", ANY
         ),
         _verdict_count(
-            "Waiting for a rank", "straggler", "Jobs that wait for the same ranks, which the next row lists.", ANY
+            "Waiting for ranks", "straggler", "Jobs that wait for the same ranks, which the table lists.", ANY
         ),
         _verdict_count(
-            "Bound by the network",
+            "Network-bound",
             "network_bound",
             "Jobs whose collectives are slow even for the rank that does not wait. Check the ports of their hosts"
             " and the switches.",
             ANY,
         ),
+        number(
+            "Slowed down",
+            "Jobs that need more than 10 % longer for a step, or for their collectives, than in their own best ten"
+            " minutes. One that began slow is not among them: compare the bandwidth of jobs of one shape.",
+            f"sum(max by (train_job) (fabric_nccl_regression_ratio{JOBS}) > bool 1.1)",
+            ANY,
+            absent="not known yet",
+            filled=True,
+        ),
         _verdict_count(
             "Imbalanced work",
             "imbalanced_work",
             "Jobs whose ranks wait for each other alternately: the cause is the job.",
+            Limits(1, 1_000_000),
         ),
         _verdict_count("Fine", "fine", "Jobs without a delay in their timings."),
         _verdict_count(
@@ -81,81 +69,110 @@ def now() -> list[Panel]:
             "not_enough_data",
             "Jobs with timings of the same collectives from too few ranks for a verdict; see the row Timings.",
         ),
-        number(
-            "Stragglers",
-            "Ranks that delay their job.",
-            f"sum(max by (train_job, rank) (fabric_nccl_straggler{JOBS}))",
-            ANY,
-        ),
-        table_of(
-            "Verdicts",
-            "What delays each job, for how long, and the evidence: time lost to stragglers, or else waited by the"
-            " median rank; bandwidth between nodes relative to the expected one; ranks that could be compared.",
-            [
-                Column("Since", "s", _with_verdict("fabric_nccl_verdict_seconds")),
-                Column("Waited", "percentunit", _with_verdict("fabric_nccl_waited_ratio")),
-                Column("Network", "percentunit", _with_verdict("fabric_nccl_network_ratio")),
-                Column("Ranks compared", "percentunit", _with_verdict("fabric_nccl_matched_ranks_ratio")),
-            ],
-            labels=["train_job", "verdict"],
-        ),
-        lines(
-            "Jobs by verdict",
-            "Jobs by their verdict.",
-            "short",
-            [
-                Query(
-                    f"sum by (verdict) (max by (train_job, verdict) (fabric_nccl_verdict{JOBS}))",
-                    "{{verdict}}",
-                )
-            ],
-            width=HALF,
-        ),
+    ]
+
+
+def _verdicts() -> Panel:
+    cause = f"topk by (train_job) (1, max by (train_job, cause, name, port, peer) (fabric_nccl_cause_confidence{JOBS}))"
+    return table_of(
+        "Verdicts",
+        "What delays each job, since when, and the evidence: GPUs lost (GPU-seconds per second), time lost to"
+        " stragglers or else waited by the median rank, bandwidth between nodes relative to the expected one; and the"
+        " likeliest first cause, which a collector finds: name is the host or switch.",
+        [
+            Column("GPUs lost", "short", with_verdict(f"sum by (train_job) ({LOST_GPUS})"), decimals=1, width=100),
+            Column("Since", "s", with_verdict(by_job("fabric_nccl_verdict_seconds")), decimals=0, width=80),
+            Column(
+                "Waited",
+                "percentunit",
+                with_verdict(by_job("fabric_nccl_waited_ratio")),
+                limits=LATE,
+                decimals=0,
+                width=70,
+            ),
+            Column(
+                "Network",
+                "percentunit",
+                with_verdict(f"min by (train_job) (fabric_nccl_network_ratio{JOBS})"),
+                limits=Limits(0.8, 0.6, below=True),
+                decimals=0,
+                width=75,
+            ),
+        ],
+        labels=["train_job", "verdict"],
+        more=(with_verdict(cause), ("cause", "name", "port", "peer")),
+        worst=("GPUs lost", "Waited"),
+        absent="no jobs",
+        width=14,
+        height=9,
+        colors={"verdict": VERDICTS},
+    )
+
+
+def _stragglers() -> Panel:
+    return table_of(
+        "Stragglers",
+        "Ranks that the others wait for, and the share of time that each is late. If a port of the host has a"
+        " fault, start there; else with the GPU, the CPUs and the input data.",
+        [
+            Column(
+                "Late",
+                "percentunit",
+                with_host(f"(fabric_nccl_straggler_loss_ratio{JOBS} > 0)"),
+                limits=LATE,
+                decimals=0,
+            )
+        ],
+        labels=["train_job", "rank", "host", "gpu"],
+        worst=("Late",),
+        absent="no straggler",
+        width=10,
+        height=9,
+    )
+
+
+def _trends() -> list[Panel]:
+    return [
         lines(
             "GPUs lost",
-            "GPU-seconds lost per second, by the verdict that names the loss; at most, where the network is slow.",
+            "GPU-seconds lost per second, by the verdict that names the loss; at most, where the network is slow. The"
+            " five jobs that lose most.",
             "short",
-            [
-                Query(
-                    f"max by (train_job, cause) ({LOST_TIME} and on (job, instance) fabric_collector_connected{{}})"
-                    f" or sum by (train_job, cause) ({LOST_TIME})",
-                    "{{train_job}} {{cause}}",
-                )
-            ],
-            width=FULL,
+            [Query(f"topk(5, {LOST_GPUS} > 0)", "{{train_job}} {{cause}}")],
+            height=7,
+        ),
+        lines(
+            "Bus bandwidth between nodes",
+            "Bus bandwidth of collectives of 1 MiB and more as in nccl-tests, of the last rank, which does not wait;"
+            " the slowest kind of each job.",
+            "Bps",
+            [Query(f"min by (train_job) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS})", "{{train_job}}")],
+            height=7,
+        ),
+        lines(
+            "Waiting",
+            "Share of time lost to stragglers, or else waited by the median rank.",
+            "percentunit",
+            [Query(by_job("fabric_nccl_waited_ratio"), "{{train_job}}")],
+            height=7,
+            decimals=0,
         ),
     ]
 
 
 def ranks() -> list[Panel]:
-    """Return panels of stragglers and waiting ranks."""
+    """Return panels of late and waiting ranks."""
     return [
-        table_of(
-            "Stragglers by host",
-            "Ranks that the others wait for, and the share of time that each is late. If a port of the host has a"
-            " fault, start there; else with the GPU, the CPUs and the input data.",
-            [
-                Column("Late", "percentunit", _with_host(f"fabric_nccl_straggler_loss_ratio{JOBS}")),
-            ],
-            labels=["train_job", "rank", "host", "gpu"],
-        ),
         top_list(
             "Latest ranks",
             "Share of the last 5 minutes by which a rank was later than the median rank of its communicators. A rank"
             " that waits for another group is late as well: the stragglers are the origin.",
             "percentunit",
             Query(
-                f"max by (train_job, rank, host) ({_with_host(f'rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])')})",
+                f"max by (train_job, rank, host) ({with_host(f'rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])')})",
                 "{{train_job}} rank {{rank}} on {{host}}",
             ),
             LATE,
-            width=HALF,
-        ),
-        lines(
-            "Waiting",
-            "Share of time lost to stragglers, or else waited by the median rank.",
-            "percentunit",
-            [Query(f"max by (train_job) (fabric_nccl_waited_ratio{JOBS})", "{{train_job}}")],
             width=HALF,
         ),
         lines(
@@ -169,6 +186,7 @@ def ranks() -> list[Panel]:
                     "{{train_job}}",
                 )
             ],
+            top=1,
             width=HALF,
         ),
         table_of(
@@ -176,11 +194,22 @@ def ranks() -> list[Panel]:
             "Each rank with its host, its GPU and the nearest NICs, as far as they are known: shares of the last 5"
             " minutes that it was late, and that it waited for others.",
             [
-                Column("Late", "percentunit", _with_host(f"rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])")),
-                Column("Waited", "percentunit", _with_host(f"rate(fabric_nccl_wait_seconds_total{JOBS}[5m])")),
+                Column(
+                    "Late",
+                    "percentunit",
+                    with_host(f"rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])"),
+                    limits=LATE,
+                    decimals=1,
+                ),
+                Column(
+                    "Waited", "percentunit", with_host(f"rate(fabric_nccl_wait_seconds_total{JOBS}[5m])"), decimals=1
+                ),
             ],
             labels=["train_job", "rank", "host", "gpu", "nic"],
+            worst=("Late", "Waited"),
+            absent="no ranks",
             width=FULL,
+            height=11,
         ),
     ]
 
@@ -197,26 +226,31 @@ def network() -> list[Panel]:
                     "Confidence",
                     "percentunit",
                     f"max by (train_job, cause, name, port, peer, peer_port) (fabric_nccl_cause_confidence{JOBS})",
+                    decimals=0,
                 )
             ],
             labels=["train_job", "cause", "name", "port", "peer", "peer_port"],
-            width=FULL,
+            worst=("Confidence",),
+            absent="no cause found, or no collector (docs/training.md)",
         ),
-        lines(
-            "Bus bandwidth of jobs",
-            "Bus bandwidth of collectives of 1 MiB and more as in nccl-tests, of the last rank, which does not wait;"
-            " the slowest of each job and kind.",
-            "Bps",
+        table_of(
+            "Jobs side by side",
+            "Bus bandwidth by kind of collective, with the ranks and nodes of each job: jobs of one shape should have"
+            " about the same. The share of the expected one is relative to the job's own best if no baseline and no"
+            " link speed is known, so a job that began slow has 100 %.",
             [
-                Query(
-                    f"min by (train_job, collective) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS})",
-                    "{{train_job}} {{collective}}",
-                )
+                Column(
+                    "Bus bandwidth",
+                    "Bps",
+                    f"min by (train_job, collective) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS}) {_SHAPE}",
+                ),
             ],
-            width=HALF,
+            labels=["ranks", "nodes", "collective", "train_job"],
+            worst=("-nodes", "-ranks", "-collective", "-Bus bandwidth"),
+            absent="no collectives of 1 MiB and more",
         ),
         lines(
-            "Share of the expected bandwidth",
+            "Bandwidth relative to the expected one",
             "Bus bandwidth between nodes over that of a baseline, of the links, or else the best of the job itself."
             " Below 0.6, without a straggler, a job is bound by the network.",
             "percentunit",
@@ -257,238 +291,45 @@ def network() -> list[Panel]:
             " that was paused by the network for more than 2 % of the last 5 minutes. For a job that is bound by the"
             " network and not listed check the dashboard of switches.",
             [
-                Column("Ports down", "short", f"{ON_HOSTS} sum by (job, instance) (1 - fabric_rdma_link_up{{}}) > 0"),
-                Column("Ports missing", "short", f"{ON_HOSTS} max by (job, instance) ({MISSING}) > 0"),
+                Column("Ports not ready", "none", f"{ON_HOSTS} max by (job, instance) ({MISSING}) > 0", limits=ANY),
                 Column(
-                    "Links degraded", "short", f"{ON_HOSTS} sum by (job, instance) (fabric_rdma_link_degraded{{}}) > 0"
+                    "Links degraded",
+                    "none",
+                    f"{ON_HOSTS} sum by (job, instance) (fabric_rdma_link_degraded{{}}) > 0",
+                    limits=ANY,
                 ),
-                Column("Paused", "percentunit", f"{ON_HOSTS} max by (job, instance) ({PAUSED}) > 0.02"),
+                Column(
+                    "Paused",
+                    "percentunit",
+                    f"{ON_HOSTS} max by (job, instance) ({PAUSED}) > 0.02",
+                    limits=LATE,
+                    decimals=0,
+                ),
             ],
             labels=["train_job", "host"],
-            width=FULL,
-        ),
-    ]
-
-
-def budgets() -> list[Panel]:
-    """Return panels of training steps, for jobs in the configuration, compared with their expected times."""
-    return [
-        lines(
-            "Step",
-            "Time of a training step, derived from the bytes transferred, and as marked by the job.",
-            "s",
-            [
-                Query(f"{_by_job('fabric_nccl_step_seconds')}", "{{train_job}}"),
-                Query(
-                    f"1 / max by (train_job) (rate(fabric_nccl_steps_total{JOBS}[$__rate_interval]) > 0)",
-                    "{{train_job}} as marked",
-                ),
-            ],
-            width=HALF,
-        ),
-        lines(
-            "Network of a step",
-            "Time of the data-parallel collectives of a step, without waiting, and the minimum by the configured"
-            " model and links.",
-            "s",
-            [
-                Query(_by_job("fabric_nccl_step_network_seconds"), "{{train_job}}"),
-                Query(_by_job("fabric_nccl_step_network_expected_seconds"), "{{train_job}} minimum"),
-            ],
-            width=HALF,
-        ),
-        top_list(
-            "Network time over its minimum",
-            "Far above 1 the network is slower than its links; near 1 the time is what the job needs.",
-            "short",
-            Query(_by_job("fabric_nccl_step_network_excess_ratio"), "{{train_job}}"),
-            EXCESS,
-            width=HALF,
-        ),
-        lines(
-            "Compute share of a step, lower bound",
-            "Rest of a step if computation hides none of the network's time, or the share of the peak if that is"
-            " more. Below 0.5 is bad, below 0.2 severe, as far as the network is not hidden. Needs timings of nine"
-            " tenths of the ranks, so only collectors have it.",
-            "percentunit",
-            [Query(_by_job("fabric_nccl_step_utilization_least_ratio"), "{{train_job}}")],
-            top=1,
-            width=HALF,
-        ),
-        lines(
-            "Model FLOPs utilization (MFU)",
-            "From the operations or tokens that the job marks with its steps, else from the configured tokens of a"
-            " step and its measured time. 0.55 to 0.70 is good; check the job if it is below the wanted value.",
-            "percentunit",
-            [
-                Query(
-                    f"max by (train_job) (rate(fabric_nccl_step_operations_total{JOBS}[$__rate_interval]))"
-                    f" / {_by_job('fabric_nccl_peak_operations_per_second')}"
-                    f" or max by (train_job) (rate(fabric_nccl_step_tokens_total{JOBS}[$__rate_interval]))"
-                    f" * {_by_job('fabric_nccl_model_operations_per_token')}"
-                    f" / {_by_job('fabric_nccl_peak_operations_per_second')}"
-                    f" or {_by_job('fabric_nccl_model_flops_utilization_ratio')}",
-                    "{{train_job}}",
-                ),
-                Query(_by_job("fabric_nccl_model_flops_utilization_wanted_ratio"), "{{train_job}} wanted"),
-            ],
-            top=1,
-            width=HALF,
-        ),
-        lines(
-            "Time for computation, lower bound",
-            "Time of a step that is left for computation if none of the network's time is hidden behind it.",
-            "s",
-            [Query(_by_job("fabric_nccl_step_exposed_compute_seconds"), "{{train_job}}")],
+            absent="no host with a fault",
             width=HALF,
         ),
     ]
 
 
-def timings() -> list[Panel]:
-    """Return panels of the completeness of timings, on which verdicts depend."""
-    return [
-        lines(
-            "Ranks compared",
-            "Share of the ranks of a job in collectives that could be compared. Below 0.9 there is no verdict.",
-            "percentunit",
-            [Query(f"min by (train_job) (fabric_nccl_matched_ranks_ratio{JOBS})", "{{train_job}}")],
-            top=1,
-            width=HALF,
-        ),
-        lines(
-            "Collectives compared",
-            "Collectives per second: matched have timings of all ranks, partial of enough ranks, unmatched of too"
-            " few; dropped exceeded limits or were late.",
-            "ops",
-            [
-                Query(f"sum(rate(fabric_nccl_{word}_collectives_total{JOBS}[$__rate_interval]))", word)
-                for word in ("matched", "partial", "unmatched", "dropped")
-            ],
-            width=HALF,
-        ),
-    ]
-
-
-def delivery() -> list[Panel]:
-    """Return panels of the delivery of timings: from the jobs to the hosts, and by the broker to collectors."""
-    return [
-        number("Collectors", "Collectors.", "count(fabric_collector_connected{})", width=QUARTER),
-        number(
-            "Collectors disconnected",
-            "Collectors without a connection to their broker: no verdicts on their jobs.",
-            "sum(1 - fabric_collector_connected{})",
-            ANY,
-            width=EIGHTH,
-        ),
-        number(
-            "Hosts disconnected",
-            "Hosts without a connection to their broker: their ranks are missing in verdicts.",
-            "sum(1 - fabric_exporter_mqtt_connected{})",
-            ANY,
-            width=EIGHTH,
-        ),
-        number(
-            "Batches lost",
-            "Share of the batches of timings of the last 5 minutes that were lost on the way to the collectors, or"
-            " rejected there.",
-            _share("fabric_collector_batches_total", 'outcome!~"taken|duplicate"', 'outcome!="duplicate"'),
-            LOST,
-            unit="percentunit",
-            width=EIGHTH,
-        ),
-        number(
-            "Batches not sent",
-            "Share of the batches of timings of the last 5 minutes that hosts could not send.",
-            _share("fabric_exporter_mqtt_batches_total", 'outcome!="sent"', ""),
-            LOST,
-            unit="percentunit",
-            width=EIGHTH,
-        ),
-        number(
-            "Hosts sending",
-            "Hosts that collectors receive timings from, counted for each job.",
-            "sum(fabric_collector_hosts{})",
-        ),
-        number(
-            "Streams",
-            "Streams of timings that collectors receive: one for each rank, communicator and kind.",
-            "sum(fabric_collector_streams{})",
-        ),
-        lines(
-            "Batches at collectors",
-            "Batches of timings per second by outcome: accepted, lost on the way, duplicate, dropped, over a limit,"
-            " and rejected ones by reason.",
-            "cps",
-            [Query("sum by (outcome) (rate(fabric_collector_batches_total{}[$__rate_interval]))", "{{outcome}}")],
-        ),
-        lines(
-            "Batches at hosts",
-            "Batches of timings per second by outcome at the hosts.",
-            "cps",
-            [Query("sum by (outcome) (rate(fabric_exporter_mqtt_batches_total{}[$__rate_interval]))", "{{outcome}}")],
-        ),
-        lines(
-            "Timings lost at hosts",
-            "Timings per second that Inspector overwrote in its ring buffer, and losses of fabric_timing.py by reason.",
-            "cps",
-            [
-                Query(
-                    f"sum(rate(fabric_nccl_inspector_dropped_collectives_total{JOBS}[$__rate_interval]))", "Inspector"
-                ),
-                Query("sum by (reason) (rate(fabric_nccl_timing_lost_total{}[$__rate_interval]))", "hook: {{reason}}"),
-            ],
-        ),
-    ]
-
-
-def transport() -> list[Panel]:
-    """Return panels of NCCL's transport, from its logs."""
-    return [
-        info_table(
-            "How jobs reach the network",
-            "From NCCL's log: the network and its provider, GPUDirect RDMA, SHARP and NVLS. Sockets despite RDMA"
-            " adapters, or no GPUDirect RDMA, explain a job that is bound by the network.",
-            f"fabric_nccl_transport_info{PLACES}",
-            labels=["train_job", "host", "version", "network", "provider", "gdr", "sharp", "nvls"],
-        ),
-        info_table(
-            "Adapters of jobs",
-            "From NCCL's log: the adapters that it may use, and whether it uses them.",
-            f"fabric_nccl_hca_info{PLACES}",
-            labels=["train_job", "host", "device", "port", "link_layer", "used", "gdr"],
-        ),
-    ]
-
-
-def _by_job(metric: str) -> str:
-    return f"max by (train_job) ({metric}{JOBS})"
+_SHAPE = (
+    "* on (train_job) group_left (ranks, nodes) topk by (train_job) (1, max by (train_job, ranks, nodes)"
+    f" (fabric_nccl_rank_info{PLACES}))"
+)
+"""Joins the ranks and nodes of a job."""
 
 
 def _verdict_count(title: str, verdict: str, description: str, limits: Limits | None = None) -> Panel:
     """Return a panel that counts the jobs with a verdict, each once even if several exporters have it."""
     chosen = where(f'train_job=~"$train_job", verdict="{verdict}"')
-    return number(title, description, f"sum(max by (train_job) (fabric_nccl_verdict{chosen}))", limits)
-
-
-def _with_verdict(metric: str) -> str:
-    """Join the verdict to a value of a job."""
-    return f"{metric}{JOBS} * on (job, instance, train_job) group_left (verdict) (fabric_nccl_verdict{JOBS} == 1)"
-
-
-def _with_host(expr: str) -> str:
-    """Join the host of ranks; a rank without a known host is kept without it."""
-    return f"({expr} * {HOST} or on (job, instance, train_job, rank) {expr})"
-
-
-def _share(metric: str, part: str, whole: str) -> str:
-    of = where(whole) if whole else "{}"
-    return f"sum(rate({metric}{where(part)}[5m])) / sum(rate({metric}{of}[5m]))"
+    query = f"sum(max by (train_job) (fabric_nccl_verdict{chosen}))"
+    return number(title, description, query, limits, absent="no jobs", filled=True)
 
 
 ROWS = {
     "Jobs now": now,
-    "Stragglers and waiting": ranks,
+    "Ranks": ranks,
     "Network of jobs": network,
     "Budget of a step": budgets,
     "Timings": timings,

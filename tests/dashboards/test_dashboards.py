@@ -1,4 +1,4 @@
-"""The boards: current, well formed by the rules of Grafana's dashboard-linter, and every query has data on the demo."""
+"""The boards: current, well formed by the rules of Grafana's dashboard-linter, and every query has data on a demo."""
 
 import json
 import math
@@ -10,21 +10,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+import httpx
 import promql_parser as promql
 import pytest
 import yaml
 
 from exporter.core.table import Kind
 from exporter.daemon.sources import metrics
-from exporter.simulator.faults import FAULTS
+from tests.helpers.demo_cluster import demo_cluster
 from tests.helpers.paths import ROOT
-from tests.helpers.promql import exported, faults, selectors
-from tests.helpers.stack import (
-    demo,
-    own_folder,
-    prometheus,
-    until,
-)
+from tests.helpers.promql import exported, faults, recorded, selectors
+from tests.helpers.stack import Prometheus, own_folder, until
 
 FOLDER = ROOT / "dashboards"
 
@@ -58,45 +54,56 @@ TARGETS = {
 }
 
 
-def below(board: str, row: str) -> set[str]:
-    """Return the keys of the panels of a row and of those below it."""
-    panels = BOARDS[board]["panels"]
-    (start,) = (place for place, panel in enumerate(panels) if (panel["type"], panel["title"]) == ("row", row))
-    return {f"{board}-{panel['title']}" for panel in panels[start + 1 :]}
-
-
-OF_ALL_RANKS = {
-    f"fabric-training-{title}"
-    for title in (
-        "Step-B",
-        "Network of a step-A",
-        "Network time over its minimum-A",
-        "Compute share of a step, lower bound-A",
-        "Time for computation, lower bound-A",
-        "Likely causes-A",
-        "Longest collective over the mean-A",
-    )
+NOT_IN_DEMO = {
+    "fabric-overview-Saturated counters-A": "none of 32 bits or less is full in two minutes",
+    "fabric-switches-Least light received-A": "the simulated switches have no modules",
+    "fabric-switches-Ports with faults-D": "they do not count blocks of FEC",
+    "fabric-switches-FEC uncorrectable blocks-A": "they do not count blocks of FEC",
+    "fabric-training-Slowed down-A": "it is compared with ten minutes",
+    "fabric-training-Step-B": "the job of the cluster does not mark its steps",
+    "fabric-training-Timings lost at hosts-A": "none is lost",
+    "fabric-training-Timings lost at hosts-B": "its timings are Inspector's",
 }
-"""Metrics that a job marks itself, or that only collectors have."""
+"""Queries without data in the demo, and why."""
 
 IN_DEMO = {
-    key: one
-    for key, one in TARGETS.items()
-    if not key.startswith("fabric-infiniband-")
-    and key.rpartition("-")[0] not in below("fabric-training", "Delivery of timings")
-    and key not in OF_ALL_RANKS
+    "fabric-training-Model FLOPs utilization (MFU)-B",
+    "fabric-training-Slowed down-A",
 }
-"""The demo has no InfiniBand fabric, no broker, no collector and no logs of NCCL, and a quarter of the ranks of a job;
-queries for those are only checked against the exported metrics."""
+"""A budget that only some configurations have, and a comparison with ten minutes."""
+
+IN_DEMO = {key: one for key, one in TARGETS.items() if "fabric_ib_" not in one[1]["expr"] and key not in NOT_IN_DEMO}
+"""Queries that a demo has data for: it runs without its InfiniBand fabric, of which a machine can have one."""
+
+DEMO_FAULTS = (
+    "degraded-link:gpu-002/3",
+    "pause-storm:gpu-003/5",
+    "dirty-optic:gpu-004/2",
+    "slow-pcie:gpu-004/6",
+    "flapping-link:gpu-001/1",
+    "link-down:gpu-001/6",
+    "symbol-errors:gpu-003/6",
+    "oversubscribed-leaf:leaf-01@65s-600s",
+    "switch-silent:spine-04@20s-600s",
+    "late-rank:9@0s-60s",
+    "no-pfc@65s-600s",
+)
 
 every_board = pytest.mark.parametrize("name", BOARDS)
 every_panel = pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
 every_target = pytest.mark.parametrize(("panel", "target"), TARGETS.values(), ids=TARGETS)
 
 
+RULES = ("fabric-records.yml", "fabric.yml")
+
+OF_PROMETHEUS = {"ALERTS", "ALERTS_FOR_STATE"}
+"""Series without a job and an instance where a rule aggregates them away."""
+
+
 def series() -> dict[str, set[str]]:
     """Return the series that can be queried, with their labels: metrics that are no details, parts of histograms."""
-    known = exported()
+    groups = [group for name in RULES for group in yaml.safe_load((ROOT / "alerts" / name).read_text())["groups"]]
+    known = exported() | recorded([rule for group in groups for rule in group["rules"]])
     for metric in metrics():
         labels = known[metric.name]
         if metric.detail:
@@ -105,15 +112,16 @@ def series() -> dict[str, set[str]]:
             del known[metric.name]
             known[f"{metric.name}_bucket"] = labels | {"le"}
             known[f"{metric.name}_count"] = labels
-    return known
+    every = set().union(*known.values())
+    return known | dict.fromkeys(OF_PROMETHEUS, every | {"alertname", "alertstate", "severity"})
 
 
 def substituted(expr: str) -> str:
     """Put values in the place of variables, as Grafana does with all jobs and instances selected."""
     every = {f"${name}": ".+" for name in ("job", "instance", "switch", "node_name", "train_job")}
-    for name, value in {"$__rate_interval": "5s", "$host": "gpu-001", **every}.items():
+    for name, value in {"$__rate_interval": "10s", "$host": "gpu-001", **every}.items():
         expr = expr.replace(name, value)
-    assert "$" not in expr, expr
+    assert "$" not in expr.replace('"$1"', ""), expr
     return expr
 
 
@@ -136,7 +144,7 @@ def test_committed_dashboards_are_up_to_date():
 def test_dashboards_are_named_and_read_only(name):
     board = BOARDS[name]
     assert board["uid"] == name
-    assert board["title"] == name.replace("-", " ").capitalize()
+    assert board["title"].lower().replace(" ", "-") == name
     assert board["editable"] is False
     assert board["graphTooltip"] == 1
     assert board["schemaVersion"] == 42
@@ -153,28 +161,49 @@ def test_dashboards_link_to_each_other_and_keep_the_selection():
         assert all(set(link["tags"]) <= set(other["tags"]) for other in BOARDS.values())
 
 
-def test_every_host_name_of_the_overview_links_to_its_dashboard():
-    """By the label of a bar, or the value of a cell; with the data source, the jobs and the time."""
+LINKED = {
+    "host": "fabric-host",
+    "switch": "fabric-switches",
+    "train_job": "fabric-training",
+    "node_name": "fabric-infiniband",
+}
+"""Labels whose values have a board."""
+
+
+def test_every_name_that_has_a_board_links_to_it():
+    """By the first such label of a bar, or the value of a cell; with the data source, the jobs and the time."""
+    rest = ["${datasource:queryparam}", "${job:queryparam}", "${__url_time_range}"]
     assert PANELS
     for key, panel in PANELS.items():
-        bars = [link["url"] for link in panel["fieldConfig"]["defaults"].get("links", ())]
-        cells = [
-            link["url"]
-            for override in panel["fieldConfig"]["overrides"]
-            if override["matcher"]["options"] == "host"
-            for one in override["properties"]
-            for link in one["value"]
-        ]
-        named = "{{host}}" in panel["targets"][0]["legendFormat"]
-        listed = panel["type"] == "table" and "host" in panel["transformations"][-1]["options"]["indexByName"]
-        assert [named, listed] == [bool(bars), bool(cells)], key
-        for url in bars + cells:
-            board, _, query = url.removeprefix("/d/").partition("?")
-            assert board in BOARDS
-            given = "${__field.labels.host}" if bars else "${__value.raw}"
-            rest = ["${datasource:queryparam}", "${job:queryparam}", "${__url_time_range}"]
-            assert query.split("&") == [f"var-host={given}", *rest]
-            assert {"host", "datasource", "job"} <= VARIABLES[board].keys()
+        if panel["type"] == "bargauge":
+            named = re.findall(r"{{(\w+)}}", panel["targets"][0]["legendFormat"])
+            label = next((label for label in LINKED if label in named), None)
+            urls = [link["url"] for link in panel["fieldConfig"]["defaults"].get("links", ())]
+            wanted = (
+                [f"/d/{LINKED[label]}?" + "&".join([f"var-{label}=${{__field.labels.{label}}}", *rest])]
+                if label
+                else []
+            )
+            assert urls == wanted, key
+        if panel["type"] == "table":
+            urls = {
+                override["matcher"]["options"]: link["url"]
+                for override in panel["fieldConfig"]["overrides"]
+                for one in override["properties"]
+                if one["id"] == "links"
+                for link in one["value"]
+            }
+            shown = panel["transformations"][-1]["options"].get("indexByName") or {"host": 0}
+            assert urls == {
+                label: f"/d/{board}?" + "&".join([f"var-{label}=${{__value.raw}}", *rest])
+                for label, board in LINKED.items()
+                if label in shown
+            }, key
+
+
+def test_linked_boards_have_the_variable():
+    for label, board in LINKED.items():
+        assert {label, "datasource", "job"} <= VARIABLES[board].keys()
 
 
 @every_board
@@ -221,13 +250,88 @@ def test_all_instances_on_the_overview_and_on_the_host_dashboard():
     assert 'host="$host"' in VARIABLES["fabric-host"]["instance"]["query"]
 
 
-def test_overview_has_one_row_that_is_not_collapsed():
-    """A screen of 1080 lines has room for about 24 units below the browser's and Grafana's own bars."""
-    first, *rest = BOARDS["fabric-overview"]["panels"]
+@every_board
+def test_the_first_row_is_one_screen(name):
+    """A screen of 900 lines has room for about 21 units of 38 lines below Grafana's own bars."""
+    first, *rest = BOARDS[name]["panels"]
     assert (first["type"], first["collapsed"]) == ("row", False)
-    shown = [panel for panel in rest if panel["type"] != "row"]
-    assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in shown) <= 24
-    assert all(panel["collapsed"] and panel["panels"] for panel in rest if panel["type"] == "row")
+    shown = rest[: next(place for place, panel in enumerate(rest) if panel["type"] == "row")]
+    assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in shown) <= 21
+    assert all(bool(panel["panels"]) == panel["collapsed"] for panel in rest if panel["type"] == "row")
+
+
+def test_the_first_screen_of_the_overview_is_alerts_faults_and_trends():
+    shown = [panel["type"] for panel in BOARDS["fabric-overview"]["panels"][1:15]]
+    assert shown == ["stat"] * 8 + ["table"] * 2 + ["timeseries"] * 4
+
+
+def _steps(panel):
+    return panel["fieldConfig"]["defaults"].get("thresholds", {"steps": ()})["steps"]
+
+
+def colors_above(panel):
+    """Return the colours of values above the lowest."""
+    return {step["color"] for step in _steps(panel) if step["value"] is not None}
+
+
+def test_full_utilization_is_not_a_fault():
+    """Training fills links; only uplinks that are full are judged, since others wait for them."""
+    judged = {
+        key
+        for key, panel in PANELS.items()
+        if "utilization" in panel["targets"][0]["expr"] and panel["type"] != "table" and "red" in colors_above(panel)
+    }
+    assert judged == {
+        "fabric-switches-Fullest uplink",
+        "fabric-switches-Busiest uplink of a switch",
+        "fabric-switches-Fullest uplinks",
+        "fabric-infiniband-Busiest uplink of a switch",
+    }
+
+
+def test_nothing_reads_as_good_that_is_absent():
+    """A number without a value has a grey text of its own; a table and a list have a text for no rows."""
+    for key, panel in PANELS.items():
+        defaults = panel["fieldConfig"]["defaults"]
+        assert panel["type"] == "heatmap" or defaults["noValue"] not in {"", "none"} or key in NO_ROWS, key
+        if panel["type"] == "stat":
+            (mapping,) = defaults["mappings"]
+            assert mapping["options"]["match"] == "null+nan"
+            assert (mapping["options"]["result"]["text"], mapping["options"]["result"]["color"]) == (
+                defaults["noValue"],
+                "#6e7681",
+            )
+
+
+NO_ROWS = {
+    key
+    for key, panel in PANELS.items()
+    if panel["type"] == "table" and panel["fieldConfig"]["defaults"]["noValue"] == "none"
+}
+"""Tables that always have rows."""
+
+
+def test_axes_do_not_magnify_zeros():
+    for panel in PANELS.values():
+        if panel["type"] == "timeseries":
+            defaults = panel["fieldConfig"]["defaults"]
+            bounded = "max" in defaults or "axisSoftMax" in defaults["custom"]
+            assert bounded or defaults["unit"] in {"bps", "Bps", "s", "watt", "celsius", "short"}, panel["title"]
+            assert defaults["custom"]["fillOpacity"] == 0
+
+
+def test_tables_are_sorted_and_their_columns_narrow():
+    for key, panel in PANELS.items():
+        if panel["type"] == "table":
+            assert panel["fieldConfig"]["defaults"]["custom"]["minWidth"] <= 80
+            columns = panel["transformations"][-1]["options"]
+            shown = {*columns.get("indexByName", ()), *columns.get("renameByName", {}).values()}
+            sorts = [one["displayName"] for one in panel["options"].get("sortBy", ())]
+            assert set(sorts) <= shown, key
+            assert sorts or key in UNSORTED, key
+
+
+UNSORTED = {key for key, panel in PANELS.items() if panel["type"] == "table" and not panel["options"].get("sortBy")}
 
 
 @every_panel
@@ -274,38 +378,40 @@ def test_panels_have_unique_ids_titles_and_positions(name):
 def test_table_columns_are_those_of_the_queries():
     assert PANELS
     for panel in PANELS.values():
-        if panel["type"] != "table":
+        if panel["type"] != "table" or panel["transformations"][0]["id"] == "groupingToMatrix":
             continue
         (arranged,) = [one["options"] for one in panel["transformations"] if one["id"] == "organize"]
         ids = [target["refId"] for target in panel["targets"]]
         values = {f"Value #{one}" for one in ids} if len(ids) > 1 else {"Value"}
         hidden = {name for name, is_hidden in arranged["excludeByName"].items() if is_hidden} - {"Time"}
+        more = set(promql.parse(substituted(panel["targets"][-1]["expr"])).modifier.labels)
         assert set(arranged.get("renameByName", ())) == values - hidden
         grouped = promql.parse(substituted(panel["targets"][0]["expr"])).modifier.labels
-        assert set(arranged["indexByName"]) == {*grouped, *values} - hidden
+        assert set(arranged["indexByName"]) == {*grouped, *more, *values} - hidden
         named = set(arranged.get("renameByName", {}).values())
         overridden = {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]}
-        assert overridden - {"host"} == named
+        assert overridden - set(arranged.get("indexByName", ())) - {"/.*/"} == named
 
 
 LIMITS = {
-    "fabric-overview-Pauses": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-overview-ECN marks": ("FabricCongestion",),
+    "fabric-overview-Pauses (PFC, 802.3x)": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-overview-ECN marks and CNPs": ("FabricCongestion",),
     "fabric-overview-Retransmissions": ("FabricRetransmissions",),
-    "fabric-overview-Ports most paused by the network": ("FabricPauseShare",),
-    "fabric-overview-Hosts that pause the network most": ("FabricPauseShare",),
+    "fabric-overview-Most retransmissions": ("FabricRetransmissions",),
+    "fabric-overview-Ports most paused by their switch (PFC, 802.3x)": ("FabricPauseShare",),
+    "fabric-overview-Hosts that pause their switch most (PFC, 802.3x)": ("FabricPauseShare",),
     "fabric-overview-Hosts with an idle rail": ("FabricRailImbalance",),
-    "fabric-overview-ECN-marked packets": ("FabricCongestion",),
-    "fabric-host-Pauses by priority": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-host-Paused by the switch": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-host-Pausing the switch": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-overview-ECN-marked packets by rail": ("FabricCongestion",),
+    "fabric-host-Pausing": ("FabricPauseShare",),
+    "fabric-host-Time in pause by priority (PFC)": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-host-Paused by the switch (PFC, 802.3x)": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-host-Pausing the switch (PFC, 802.3x)": ("FabricPauseStorm", "FabricPauseShare"),
     "fabric-host-ECN-marked packets received": ("FabricCongestion",),
-    "fabric-host-Share retransmitted": ("FabricRetransmissions",),
+    "fabric-host-Retransmissions": ("FabricRetransmissions",),
     "fabric-host-Imbalance of ports": ("FabricRailImbalance", "FabricRailImbalance"),
     "fabric-switches-Fullest uplink": ("leaf:fabric_uplink_overload:ratio",),
     "fabric-switches-Busiest uplink of a switch": ("leaf:fabric_uplink_overload:ratio",),
     "fabric-switches-Fullest uplinks": ("leaf:fabric_uplink_overload:ratio",),
-    "fabric-switches-Most uneven uplinks": ("FabricUplinkImbalance",),
     "fabric-switches-Imbalance of uplinks": ("FabricUplinkImbalance",),
     "fabric-infiniband-Busiest uplink of a switch": ("leaf:fabric_uplink_overload:ratio",),
     "fabric-infiniband-Imbalance of uplinks": ("FabricUplinkImbalance",),
@@ -337,7 +443,8 @@ def test_queries_follow_the_linter(panel, target):
     expr = promql.parse(substituted(target["expr"]))
     assert faults(expr, series()) == []
     for one in selectors(expr):
-        assert {matcher.name for matcher in one.matchers.matchers} >= {"job", "instance"}, one.name
+        if one.name not in OF_PROMETHEUS:
+            assert {matcher.name for matcher in one.matchers.matchers} >= {"job", "instance"}, one.name
     counted = re.findall(r"(\w+\()?fabric_\w+_(?:total|bucket|count)\{[^}]*\}(\[[^]]*\])?", target["expr"])
     assert set(counted) <= {("rate(", "[$__rate_interval]"), ("rate(", "[5m]"), ("increase(", "[1h]")}
     if panel["type"] in {"timeseries", "heatmap"}:
@@ -349,27 +456,36 @@ def test_queries_follow_the_linter(panel, target):
 
 @pytest.fixture(scope="module")
 def answers(program) -> Iterator[dict[str, list[dict]]]:
-    """Ask every query of a Prometheus that scrapes a demo with faults; an answer without a number is asked again."""
+    """Ask every query of the Prometheus of a demo with faults; an answer without a number is asked again."""
+    for name in ("mosquitto", "prometheus"):
+        program(name)
     found: dict[str, list[dict]] = {}
-    with own_folder() as folder, demo(folder, FAULTS) as exporter:
-        with prometheus(program("prometheus"), folder, exporter) as server:
+    with own_folder() as folder, demo_cluster(folder, ["--interval", "2s", "--no-infiniband"], DEMO_FAULTS) as demo:
+        address = until("the address of Prometheus", lambda: re.search(r"Prometheus +(http\S+)/", demo.errors), 90.0)[1]
+        with httpx.Client(base_url=f"{address}/api/v1", timeout=30) as client:
+            server = Prometheus(client)
 
             def all_answered() -> bool:
                 for _, target in IN_DEMO.values():
-                    expr = target["expr"]
+                    expr = without_filter(target["expr"])
                     if not found.get(expr):
                         samples = server.query(substituted(expr))
                         found[expr] = [one for one in samples if math.isfinite(float(one["value"][1]))]
                 return all(found.values())
 
             with suppress(AssertionError):  # each query without data fails by itself
-                until("data for every query", all_answered, 60.0)
+                until("data for every query", all_answered, 110.0)
         yield found
+
+
+def without_filter(expr: str) -> str:
+    """Return a query with series that are 0, which panels of rare events and top lists leave out."""
+    return expr.removesuffix(" > 0")
 
 
 @pytest.mark.parametrize(("panel", "target"), IN_DEMO.values(), ids=IN_DEMO)
 def test_every_query_returns_data_with_the_labels_of_its_legend(answers, panel, target):
-    samples = answers[target["expr"]]
+    samples = answers[without_filter(target["expr"])]
     assert samples, substituted(target["expr"])
     for name in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
         assert all(name in one["metric"] for one in samples), name

@@ -47,9 +47,14 @@ def series(metrics):
         for row in rows:
             shared = f'job="{job}",instance="poller",switch="leaf-01",port="{row}"'
             yield {"series": f'fabric_switch_info{{{shared},kind="{ROWS[row]}"}}', "values": "1x20"}
+            yield {
+                "series": f'fabric_link_info{{{shared},peer="gpu-001",peer_mac="02:00:00:00:00:01"}}',
+                "values": "1x20",
+            }
             for name, labels in metrics.items():
                 more = ',priority="3"' if "priority" in labels else ""
-                yield {"series": f"{name}{{{shared}{more}}}", "values": "0+600x20" if "_total" in name else "1x20"}
+                values = "0+600x20" if "_total" in name else "1x10 0x10" if name == "fabric_switch_link_up" else "1x20"
+                yield {"series": f"{name}{{{shared}{more}}}", "values": values}
 
 
 @pytest.mark.parametrize("expr", QUERIES.values(), ids=QUERIES)

@@ -107,7 +107,10 @@ class Monitoring:
         self._exporters = [self._host(name, paths, ports.take(), targets) for name, paths in cluster.hosts.items()]
         self._poller = [self._exporter("poller", cluster.poller_config, ports.take(), targets)]
         if broker:
-            config = self._file("collector.yaml", files.collector(f"127.0.0.1:{broker}"))
+            config = self._file(
+                "collector.yaml",
+                files.collector(f"127.0.0.1:{broker}", len(cluster.hosts), cluster.model.job.layout.ranks),
+            )
             self._exporters.append(self._exporter("collector", config, ports.take(), targets))
         tools = installed.subnet if infiniband else None
         self._subnet = [] if tools is None else self._infiniband(tools, ports.take(), targets)

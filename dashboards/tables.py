@@ -1,0 +1,224 @@
+"""Builders of tables: one of values by labels, one of the labels of an info metric, and a grid of two labels."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from grafana_foundation_sdk.builders import common, prometheus, table
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+from links import BOARDS, value_link
+from panels import HALF, HEIGHT, Limits, Query, framed, letter, steps, targets_of
+
+LEAST_COLUMN = 60
+"""Least width of a column in pixels; Grafana's 150 leave five columns in half a screen."""
+
+NOTHING = "-"
+"""Text of a cell that is not concerned."""
+
+NONE: Mapping[str, model.ValueMap] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of values.
+
+    Attributes:
+        name: Its title.
+        unit: Unit, by Grafana's name.
+        expr: Query.
+        meaning: Texts and colours of its values.
+        limits: Limits from which on values are coloured.
+        decimals: Decimals; None for Grafana's choice.
+        width: Width in pixels; 0 for a share of what others leave.
+    """
+
+    name: str
+    unit: str
+    expr: str
+    meaning: model.ValueMap | None = None
+    limits: Limits | None = None
+    decimals: int | None = None
+    width: int = 0
+
+
+def table_of(
+    title: str,
+    description: str,
+    columns: Sequence[Column],
+    *,
+    labels: Sequence[str],
+    worst: Sequence[str] = (),
+    more: tuple[str, Sequence[str]] | None = None,
+    absent: str = "none",
+    width: int = HALF,
+    height: int = HEIGHT,
+    colors: Mapping[str, model.ValueMap] = NONE,
+    widths: Mapping[str, int] = MappingProxyType({}),
+) -> table.Panel:
+    """Return a table with a row for each set of labels; names that have a board link to it.
+
+    Args:
+        title: Title of the panel.
+        description: Meaning of the rows, and what to do.
+        columns: Columns of values.
+        labels: Labels, whose columns come first.
+        worst: Columns by which rows are sorted, highest first; a name with a `-` before it sorts lowest first.
+        more: A query for more labels of a row, which come last, and these; they are empty where it has no series.
+        absent: Text if there is no row.
+        width: Width of the panel.
+        height: Height of the panel.
+        colors: Colours of the values of labels.
+        widths: Widths of the columns of labels, in pixels.
+    """
+    queries = [(one.expr, labels) for one in columns]
+    joined, extra = more or ("", ())
+    if joined:
+        queries.append((joined, [*labels, *extra]))
+    panel = _table(title, description, width, height, absent, worst, queries)
+    panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
+    panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=_order(columns, labels, extra)))
+    for column in columns:
+        panel.override_by_name(column.name, _overrides(column))
+    return _labels(panel, [*labels, *extra], colors, widths)
+
+
+def info_table(
+    title: str,
+    description: str,
+    expr: str,
+    *,
+    labels: Sequence[str],
+    worst: Sequence[str] = (),
+    absent: str = "none",
+    width: int = HALF,
+    height: int = HEIGHT,
+    colors: Mapping[str, model.ValueMap] = NONE,
+    widths: Mapping[str, int] = MappingProxyType({}),
+) -> table.Panel:
+    """Return a table of the labels of an info metric; the arguments are those of `table_of`."""
+    panel = _table(title, description, width, height, absent, worst, [(expr, labels)])
+    arranged = {
+        "excludeByName": {"Time": True, "Value": True},
+        "indexByName": {name: place for place, name in enumerate(labels)},
+    }
+    panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=arranged))
+    return _labels(panel, labels, colors, widths)
+
+
+def grid(
+    title: str,
+    description: str,
+    expr: str,
+    *,
+    row: str,
+    column: str,
+    meaning: model.ValueMap,
+    width: int,
+    height: int,
+) -> table.Panel:
+    """Return a table with a row for each value of a label, and a column for each one of another, in colours."""
+    panel = _table(title, description, width, height, "no data", (f"-{row}",), [(expr, [row, column])])
+    corner = f"{row}\\{column}"
+    matrix = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "null"}
+    panel.with_transformation(model.DataTransformerConfig(id_val="groupingToMatrix", options=matrix))
+    panel.with_transformation(
+        model.DataTransformerConfig(id_val="organize", options={"renameByName": {corner: row}, "excludeByName": {}})
+    )
+    empty = model.DashboardSpecialValueMapOptions(
+        match=model.SpecialValueMatch.NULL_AND_NAN, result=model.ValueMappingResult(text=NOTHING, color="transparent")
+    )
+    shown = [
+        model.DynamicConfigValue(id_val="mappings", value=[meaning, model.SpecialValueMap(options=empty)]),
+        model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-background", "mode": "basic"}),
+        model.DynamicConfigValue(id_val="custom.align", value="center"),
+    ]
+    panel.override_by_regexp(f"/^(?!{row}$).*/", shown)
+    return _labels(panel, [row], NONE, {})
+
+
+def _table(
+    title: str,
+    description: str,
+    width: int,
+    height: int,
+    absent: str,
+    worst: Sequence[str],
+    queries: Iterable[tuple[str, Sequence[str]]],
+) -> table.Panel:
+    panel = framed(table.Panel(), title, description, width, height).min_width(LEAST_COLUMN).no_value(absent)
+    panel.override_by_regexp("/.*/", [model.DynamicConfigValue(id_val="noValue", value=NOTHING)])
+    for target in _rows(queries):
+        panel.with_target(target)
+    if worst:
+        panel.sort_by(
+            [
+                common.TableSortByFieldState().display_name(name.removeprefix("-")).desc(not name.startswith("-"))
+                for name in worst
+            ]
+        )
+    return panel
+
+
+def _labels(
+    panel: table.Panel, labels: Sequence[str], colors: Mapping[str, model.ValueMap], widths: Mapping[str, int]
+) -> table.Panel:
+    """Set links, colours and widths of the columns of labels."""
+    for label in labels:
+        overrides = []
+        if label in BOARDS:
+            link = {"title": "Show more", "url": value_link(label, "${__value.raw}")}
+            overrides.append(model.DynamicConfigValue(id_val="links", value=[link]))
+        if label in colors:
+            overrides += _colored(colors[label])
+        if label in widths:
+            overrides.append(model.DynamicConfigValue(id_val="custom.width", value=widths[label]))
+        if overrides:
+            panel.override_by_name(label, overrides)
+    return panel
+
+
+def _colored(meaning: model.ValueMap) -> list[model.DynamicConfigValue]:
+    return [
+        model.DynamicConfigValue(id_val="mappings", value=[meaning]),
+        model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
+    ]
+
+
+def _overrides(column: Column) -> list[model.DynamicConfigValue]:
+    """Return the overrides of a column of values."""
+    overrides = [model.DynamicConfigValue(id_val="unit", value=column.unit)]
+    if column.meaning is not None:
+        overrides += _colored(column.meaning)
+    if column.limits is not None:
+        found = {
+            "mode": "absolute",
+            "steps": [{"value": one.value, "color": one.color} for one in steps(column.limits)],
+        }
+        overrides += [
+            model.DynamicConfigValue(id_val="thresholds", value=found),
+            model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
+        ]
+    if column.decimals is not None:
+        overrides.append(model.DynamicConfigValue(id_val="decimals", value=column.decimals))
+    if column.width:
+        overrides.append(model.DynamicConfigValue(id_val="custom.width", value=column.width))
+    return overrides
+
+
+def _order(columns: Sequence[Column], labels: Sequence[str], extra: Sequence[str]) -> dict[str, object]:
+    """Return the options that order the columns of a table, labels first, and name the values."""
+    count = len(columns) + bool(extra)
+    values = [f"Value #{letter(place)}" for place in range(count)] if count > 1 else ["Value"]
+    shown, hidden = values[: len(columns)], values[len(columns) :]
+    return {
+        "excludeByName": dict.fromkeys(["Time", *hidden], True),
+        "indexByName": {name: place for place, name in enumerate([*labels, *shown, *extra])},
+        "renameByName": {value: column.name for value, column in zip(shown, columns, strict=True)},
+    }
+
+
+def _rows(queries: Iterable[tuple[str, Sequence[str]]]) -> list[prometheus.Dataquery]:
+    """Return the queries of a table, whose rows are distinguished by these labels only."""
+    made = [Query(f"max by ({', '.join(labels)}) ({expr})") for expr, labels in queries]
+    return [target.format(PromQueryFormat.TABLE) for target in targets_of(made, instant=True)]

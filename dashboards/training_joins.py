@@ -1,0 +1,49 @@
+"""Shared parts of queries about training jobs.
+
+Verdicts come from collectors, or from each host if there is none. The host of a rank comes from the exporter there in
+either case, so the two are joined by job and rank, for any instance.
+"""
+
+from panels import where
+
+JOBS = where('train_job=~"$train_job"')
+
+PLACES = '{job=~".+", instance=~".+", train_job=~"$train_job"}'
+"""Any instance: the hosts of ranks are exported by other instances than the collectors'."""
+
+HOST = (
+    "on (train_job, rank) group_left (host, gpu, nic) topk by (train_job, rank) (1, fabric_nccl_rank_info"
+    + PLACES
+    + ")"
+)
+"""Joins the host of a rank. A join that matches two series of a rank, as just after a restart elsewhere, fails."""
+
+ON_HOSTS = f"max by (job, instance, train_job, host) (fabric_nccl_rank_info{PLACES}) * on (job, instance) group_left"
+"""Joins a value of a host to the jobs that run on it."""
+
+LOST_TIME = f"rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])"
+"""Of hosts for their own ranks, of collectors for all ranks of a job."""
+
+LOST_GPUS = (
+    f"(max by (train_job, cause) ({LOST_TIME} and on (job, instance) fabric_collector_connected{{}})"
+    f" or sum by (train_job, cause) ({LOST_TIME}))"
+)
+
+
+def by_job(metric: str) -> str:
+    """Return the query for a value of each job."""
+    return f"max by (train_job) ({metric}{JOBS})"
+
+
+def with_verdict(expr: str) -> str:
+    """Join the verdict to a value of a job."""
+    return f"{expr} * on (train_job) group_left (verdict) {VERDICT}"
+
+
+VERDICT = f"topk by (train_job) (1, max by (train_job, verdict) (fabric_nccl_verdict{JOBS} == 1))"
+"""The verdict on each job, once even if several exporters have it."""
+
+
+def with_host(expr: str) -> str:
+    """Join the host of ranks; a rank without a known host is kept without it."""
+    return f"({expr} * {HOST} or on (job, instance, train_job, rank) {expr})"
