@@ -23,7 +23,7 @@ LAB_PROGRAMS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:c
     gcc:gcc make:make ip:iproute2 rdma:iproute2 ethtool:ethtool ib_send_bw:perftest ibv_rc_pingpong:ibverbs-utils
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all test-jobs lab lint types bench docs lock clean
+.PHONY: help run demo test test-all test-jobs lab lint types bench docs pictures lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,10 @@ docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell comp
 	@$(BIN)/python dashboards/build.py
 	@$(BIN)/python alerts/build.py
 
+# Needs node, npm, Chromium, Prometheus and mosquitto, and ten minutes; no other target and no test needs it.
+pictures: $(RUNTIME) ## take pictures of the boards from two demos, without Grafana; see dashboards/pictures/README.md
+	@$(BIN)/python dashboards/pictures/make.py $(ARGS)
+
 lock: $(DEV) ## bring the locks up to date with pyproject.toml; ARGS=--upgrade takes newer versions
 	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --quiet -o requirements.txt $(ARGS)
@@ -78,6 +82,7 @@ lock: $(DEV) ## bring the locks up to date with pyproject.toml; ARGS=--upgrade t
 
 clean: ## remove .venv and all that was built
 	@rm -rf $(VENV) .venv-torch build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf dashboards/pictures/node_modules dashboards/pictures/dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is the last thing that venv installs: where it is, the environment is whole.

@@ -127,7 +127,7 @@ def _ports() -> Panel:
                 _port("fabric_rdma_link_speed_bytes_per_second{} / fabric_rdma_link_expected_speed_bytes_per_second{}"),
                 limits=Limits(1, 0.99, below=True),
                 decimals=0,
-                width=105,
+                width=120,
             ),
             *(
                 Column(
@@ -278,6 +278,7 @@ def links() -> list[Panel]:
             labels=["device"],
             worst=("-Link", "-Speed"),
             width=10,
+            height=11,
         ),
         table_of(
             "Ports that are down",
@@ -294,6 +295,7 @@ def links() -> list[Panel]:
             worst=("-rail",),
             absent="no port is down",
             width=8,
+            height=11,
         ),
         info_table(
             "Why links are down",
@@ -303,6 +305,7 @@ def links() -> list[Panel]:
             labels=["device", "reason"],
             absent="no reason reported",
             width=6,
+            height=11,
         ),
     ]
 

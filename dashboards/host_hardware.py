@@ -95,6 +95,7 @@ def optics() -> list[Panel]:
                     _limits("max", f"{way}_power_watts", "low_.+"),
                     _limits("min", f"{way}_power_watts", "high_.+"),
                 ],
+                height=9,
             )
             for way, verb, remedy in (
                 (
@@ -114,6 +115,7 @@ def optics() -> list[Panel]:
                 Query("fabric_nic_module_temperature_celsius{}", "{{device}}"),
                 _limits("min", "temperature_celsius", "high_.+"),
             ],
+            height=9,
         ),
         table_of(
             "Lanes of modules",
@@ -122,7 +124,7 @@ def optics() -> list[Panel]:
             [
                 Column("Received", "watt", "fabric_nic_module_lane_receive_power_watts{}"),
                 Column(
-                    "Of the low alarm",
+                    "Of alarm",
                     "percentunit",
                     _of_the_low_alarm(),
                     limits=Limits(1.5, 1, below=True),
@@ -132,8 +134,10 @@ def optics() -> list[Panel]:
                 Column("Current", "amp", "fabric_nic_module_lane_bias_amperes{}"),
             ],
             labels=["device", "lane"],
-            worst=("-Of the low alarm",),
+            worst=("-Of alarm",),
             absent="the source optics is disabled, or no module has sensors",
+            width=9,
+            height=11,
         ),
         table_of(
             "Modules",
@@ -145,6 +149,9 @@ def optics() -> list[Panel]:
             labels=["device", *_MODULE],
             worst=("Temperature",),
             absent="the source optics is disabled",
+            width=15,
+            height=11,
+            widths={"device": 60, "kind": 60, "vendor": 150, "part": 165, "serial": 120, "revision": 70},
         ),
     ]
 
@@ -218,6 +225,8 @@ def settings() -> list[Panel]:
             [Column("MTU", "none", f"fabric_nic_mtu_bytes{{}} * {_SETTINGS_INFO}")],
             labels=["device", *SETTINGS],
             worst=("-device",),
+            width=10,
+            height=11,
         ),
         info_table(
             "Devices",
@@ -225,6 +234,9 @@ def settings() -> list[Panel]:
             "fabric_rdma_info{}",
             labels=["rail", "device", "port", "netdev", "pci", "driver", "hca_type", "board_id", "firmware"],
             worst=("-rail",),
+            width=14,
+            height=11,
+            widths={"rail": 50, "port": 50, "pci": 115, "driver": 95, "hca_type": 75, "board_id": 150, "firmware": 105},
         ),
         sources("Sources of this host", ["source", "target"], width=THIRD),
         table_of(

@@ -283,6 +283,7 @@ def sweeps() -> list[Panel]:
             "fabric_ib_sweep_info{}",
             labels=["instance", "local_port", "state", "holder", "subnet"],
             absent=ABSENT,
+            widths={"local_port": 100, "state": 90, "subnet": 290},
         ),
         info_table(
             "Nodes",

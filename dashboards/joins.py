@@ -56,8 +56,11 @@ MISSING = "host:fabric_rdma_ports_ready:missing{}"
 ON_HOST = "on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
 """Joins the recorded host to a metric with one series per exporter."""
 
-STATES_OF_RAILS = "rail:fabric_rdma_link_up:state{} or 0 * last_over_time(rail:fabric_rdma_link_up:state{}[1h]) + 5"
-"""The recorded state of the ports of each rail; 5 if there was one within an hour, and is none any more."""
+IN_PAUSE = "device:fabric_nic_paused_seconds:max{}"
+"""The higher of both, recorded."""
+
+STATES_OF_RAILS = "rail:fabric_rdma_link_up:state{}"
+"""The worst state of the ports of each rail, recorded."""
 
 RAIL_STATES = meaning(
     {

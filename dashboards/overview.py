@@ -7,6 +7,7 @@ only where something is wrong. What many ports are read for is recorded by alert
 from joins import (
     FIRING,
     HELD_UP,
+    IN_PAUSE,
     MARKED,
     MISSING,
     ON_HOST,
@@ -16,7 +17,6 @@ from joins import (
     RETRANSMITS,
     STATES_OF_RAILS,
     WENT_DOWN,
-    higher,
 )
 from overview_fabric import jobs, switches
 from overview_hosts import congestion, links_of_hosts, rails
@@ -28,8 +28,8 @@ from tables import Column, grid, table_of
 SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
 
 WIDTHS = {
-    "severity": 70,
-    "alertname": 190,
+    "severity": 85,
+    "alertname": 175,
     "host": 80,
     "rail": 40,
     "netdev": 60,
@@ -37,16 +37,14 @@ WIDTHS = {
     "port": 90,
     "train_job": 85,
     "rank": 45,
-    "elsewhere": 85,
+    "elsewhere": 80,
 }
 """Widths of columns of alerts, in pixels."""
 
 SLOW = "sum by (job, instance) (fabric_rdma_link_degraded{})"
 FEC = "increase(fabric_nic_fec_uncorrectable_blocks_total{}[1h])"
-LATE_RANKS = (
-    "sum by (host) (fabric_nccl_rank_info{} * on (train_job, rank) group_left ()"
-    " max by (train_job, rank) (fabric_nccl_straggler{})) > 0"
-)
+LATE_RANKS = "host:fabric_nccl_straggler:count"
+"""Recorded: the verdicts are those of collectors, and the hosts of ranks are exported by the hosts."""
 
 
 def now() -> list[Panel]:
@@ -111,7 +109,7 @@ def _counts() -> list[Panel]:
             "Ports in pause",
             "Network devices that their switch paused, or that paused their switch, by PFC or 802.3x, for more than"
             " 10 % of the last 5 minutes.",
-            f"sum({higher(PAUSED, PAUSES)} > bool 0.1)",
+            f"sum({IN_PAUSE} > bool 0.1)",
             ANY,
             filled=True,
         ),
@@ -138,7 +136,7 @@ def _firing() -> Panel:
         "Firing alerts",
         "Alerts that fire, the oldest first: what is wrong, where, and for how long. Alertmanager mutes consequences of"
         " others, which are shown here; `elsewhere` is a leaf, node, target or exporter. Each has a runbook.",
-        [Column("for", "s", FIRING, decimals=0, width=75)],
+        [Column("for", "s", FIRING, decimals=0)],
         labels=["severity", "alertname", "host", "rail", "netdev", "switch", "port", "train_job", "rank", "elsewhere"],
         worst=("-severity",),
         absent="no alert fires",
@@ -150,36 +148,40 @@ def _firing() -> Panel:
 
 
 def _hosts_with_faults() -> Panel:
-    count = {"unit": "none", "limits": ANY, "decimals": 0}
     return table_of(
         "Hosts with faults",
         "RDMA ports that are down or missing, are slow, or went down in the last hour; PCIe links that are slow; share"
         " of the last 5 minutes in pause by the switch (paused), and of the switch by the host (pausing); packets"
-        " retransmitted; FEC blocks lost in the last hour; ranks that their job waits for.",
+        " retransmitted (retr.); FEC blocks lost in the last hour; ranks that their job waits for.",
         [
-            Column("Down", expr=f"({MISSING} > 0) * {ON_HOST}", **count),
-            Column("Slow", expr=f"({SLOW} > 0) * {ON_HOST}", **count),
-            Column("Flaps", expr=f"(sum by (job, instance) ({WENT_DOWN}) > 0) * {ON_HOST}", **count),
-            Column("PCIe", expr=f"(sum by (job, instance) (fabric_pci_link_degraded{{}}) > 0) * {ON_HOST}", **count),
+            _count("Down", f"({MISSING} > 0) * {ON_HOST}"),
+            _count("Slow", f"({SLOW} > 0) * {ON_HOST}"),
+            _count("Flaps", f"(sum by (job, instance) ({WENT_DOWN}) > 0) * {ON_HOST}"),
+            _count("PCIe", f"(sum by (job, instance) (fabric_pci_link_degraded{{}}) > 0) * {ON_HOST}"),
             Column("Paused", "percentunit", f"{PAUSED} > 0.02", limits=Limits(0.02, 0.1), decimals=0),
             Column("Pausing", "percentunit", f"{PAUSES} > 0.02", limits=Limits(0.02, 0.1), decimals=0),
             Column(
-                "Retrans.",
+                "Retr.",
                 "percentunit",
                 f"max by (job, instance) (fabric_rdma_retransmission_ratio{{}} > {RETRANSMITS.bad}) * {ON_HOST}",
                 limits=RETRANSMITS,
                 decimals=2,
             ),
             Column("FEC", expr=f"(sum by (job, instance) ({FEC}) >= 1) * {ON_HOST}", unit="short", limits=ANY),
-            Column("Late", expr=LATE_RANKS, **count),
+            _count("Late", LATE_RANKS),
         ],
         labels=["host"],
-        worst=("Down",),
+        worst=("-host",),
         absent="no host with a fault",
         width=10,
         height=9,
         widths={"host": 90},
     )
+
+
+def _count(name: str, expr: str) -> Column:
+    """Return a column that should be empty."""
+    return Column(name, "none", expr, limits=ANY, decimals=0)
 
 
 def _trends() -> list[Panel]:

@@ -141,7 +141,7 @@ def _hardware() -> list[Panel]:
             [
                 Column("Received", "watt", f"{receive_power_to_low_alarm('<')} * {NIC_INFO}"),
                 Column(
-                    "Of the low alarm",
+                    "Of alarm",
                     "percentunit",
                     f"({receive_power_to_low_alarm('/')} < 1) * {NIC_INFO}",
                     limits=Limits(1, 0.5, below=True),
@@ -149,7 +149,7 @@ def _hardware() -> list[Panel]:
                 ),
             ],
             labels=["host", "device", "lane"],
-            worst=("-Of the low alarm",),
+            worst=("-Of alarm",),
             absent="no lane below its alarm, or the source optics is disabled",
             width=THIRD,
         ),

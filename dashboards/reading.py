@@ -11,11 +11,11 @@ def sources(title: str, labels: Sequence[str], *, width: int = HALF) -> Panel:
     state = meaning({1: ("good", "green"), 0: ("failing", "red")})
     return table_of(
         title,
-        "Each source; for switches the target is the name in the configuration. Metrics of a failing source are"
-        " missing; the failures show the reason.",
+        "Each source, and when it was last read successfully; for switches the target is the name in the"
+        " configuration. Metrics of a failing source are missing; the failures show the reason.",
         [
             Column("State", "short", "fabric_source_up{}", state),
-            Column("Last successful read", "s", "time() - fabric_source_last_success_timestamp_seconds{}"),
+            Column("Last read", "s", "time() - fabric_source_last_success_timestamp_seconds{}"),
             Column("Duration", "s", "fabric_source_read_duration_seconds{}"),
             Column("Rows", "none", "fabric_source_rows{}"),
         ],

@@ -32,6 +32,9 @@ WENT_DOWN = f"((fabric_switch_link_up{ON} == 0 and max_over_time(fabric_switch_l
 ERRORS = ("receive_errors", "fcs_errors", "symbol_errors")
 """Counters of errors of the link; switches have different ones of them, and the highest of a port counts."""
 
+LOSSES = Limits(0.01, 1)
+"""Errors, blocks or packets per second that are lost."""
+
 FULLNESS = Limits(0.6, 0.8)
 """Utilization of an uplink; above the latter there is an alert if others have room."""
 
@@ -118,7 +121,6 @@ def _counts() -> list[Panel]:
 
 
 def _faults() -> list[Panel]:
-    bad = {"unit": "short", "limits": Limits(0.01, 1)}
     return [
         table_of(
             "Silent switches",
@@ -141,9 +143,9 @@ def _faults() -> list[Panel]:
                     _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"),
                     limits=Limits(1, 1),
                 ),
-                Column("Errors/s", expr=_with_peer(f"{_port_errors(fec=False)} > 0"), **bad),
-                Column("FEC lost/s", expr=_with_peer(f"{_fec_lost()} > 0"), **bad),
-                Column("Discards/s", expr=_with_peer(f"{_discards()} > 0"), **bad),
+                Column("Errors/s", "short", _with_peer(f"{_port_errors(fec=False)} > 0"), limits=LOSSES),
+                Column("FEC lost/s", "short", _with_peer(f"{_fec_lost()} > 0"), limits=LOSSES),
+                Column("Discards/s", "short", _with_peer(f"{_discards()} > 0"), limits=LOSSES),
             ],
             labels=["switch", "port", "peer"],
             worst=("Down", "Errors/s", "Discards/s"),
@@ -352,6 +354,7 @@ def polls() -> list[Panel]:
             labels=["switch", "target"],
             worst=("-State",),
             absent="no switches",
+            height=11,
         ),
         info_table(
             "Families of metrics",
@@ -361,6 +364,7 @@ def polls() -> list[Panel]:
             labels=["switch", "family", "state"],
             worst=("-switch", "-family"),
             absent="no switches",
+            height=11,
         ),
         info_table(
             "Switches",
@@ -370,6 +374,7 @@ def polls() -> list[Panel]:
             worst=("-switch",),
             absent="no switches",
             width=FULL,
+            height=11,
         ),
     ]
 

@@ -101,7 +101,7 @@ def _verdicts() -> Panel:
         ],
         labels=["train_job", "verdict"],
         more=(with_verdict(cause), ("cause", "name", "port", "peer")),
-        worst=("GPUs lost", "Waited"),
+        worst=("GPUs lost",),
         absent="no jobs",
         width=14,
         height=9,

@@ -127,14 +127,14 @@ def delivery() -> list[Panel]:
     return [
         number("Collectors", "Collectors.", "count(fabric_collector_connected{})", width=QUARTER, absent=COLLECTOR),
         number(
-            "Collectors disconnected",
+            "Collectors offline",
             "Collectors without a connection to their broker: no verdicts on their jobs.",
             "sum(1 - fabric_collector_connected{})",
             ANY,
             absent=COLLECTOR,
         ),
         number(
-            "Hosts disconnected",
+            "Hosts offline",
             "Hosts without a connection to their broker: their ranks are missing in verdicts.",
             "sum(1 - fabric_exporter_mqtt_connected{})",
             ANY,

@@ -173,6 +173,7 @@ def update_onyx(onyx: OnyxSwitch, switch: Switch) -> None:
             traffic.error_packets = port.counters[f"{direction}_errors"]
         interface.transmit.pause_packets = port.counters["sent_pause_frames"]
         interface.receive.pause_packets = port.counters["pause_frames"]
+        interface.pfc = {LOSSLESS: (port.counters["pause_frames"], port.counters["sent_pause_frames"])}
 
 
 def _indexed(switch: Switch) -> dict[int, SimulatedPort]:

@@ -49,7 +49,11 @@ def joined_by(expr: promql.Expr) -> list[set[str]]:
 def test_names_are_level_metric_operation(name):
     level, metric, operation = re.fullmatch(r"([a-z_]+):(fabric_[a-z_]+):([a-z]+)", name).groups()
     counted = {one.removesuffix("_total").removesuffix("_ratio") for one in exported()}
-    assert metric in exported().keys() | counted | {"fabric_switch_port", "fabric_nccl_ranks"}
+    assert metric in exported().keys() | counted | {
+        "fabric_switch_port",
+        "fabric_nccl_ranks",
+        "fabric_nic_paused_seconds",
+    }
     assert level
     assert operation in {"rate", "avg", "max", "count", "info", "mac", "nic", "missing", "state"}
 

@@ -54,7 +54,7 @@ README = (ROOT / "README.md").read_text()
 CONFIGURATION = (DOCS / "configuration.md").read_text()
 SOURCES = (DOCS / "sources.md").read_text()
 BIN = Path(sys.executable).parent
-PAGES = sorted(path for path in ROOT.rglob("*.md") if ".venv" not in path.parts)
+PAGES = sorted(path for path in ROOT.rglob("*.md") if not {".venv", "node_modules"} & set(path.parts))
 
 
 def fenced(text: str, kind: str) -> list[str]:

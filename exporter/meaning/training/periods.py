@@ -1,6 +1,6 @@
 """Periods: at which shift a series resembles itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import sqrt
 from operator import mul
 
@@ -41,7 +41,8 @@ def normalised(row: Sequence[float]) -> list[float] | None:
 
 def correlation(row: Sequence[float], shift: int) -> float:
     """Return the correlation of a series with itself."""
-    return sum(map(mul, row, row[shift:])) / (len(row) - shift)
+    products: Iterable[float] = map(mul, row, row[shift:])
+    return sum(products) / (len(row) - shift)
 
 
 def least_correlation(independent: int) -> float:
@@ -51,7 +52,7 @@ def least_correlation(independent: int) -> float:
 
 def is_even(row: Sequence[float], shift: int, found: float) -> bool:
     """Return whether not just one period resembles the next one: by chance two pauses make one that does."""
-    products = list(map(mul, row, row[shift:]))
+    products: list[float] = list(map(mul, row, row[shift:]))
     parts = [sum(products[begin : begin + shift]) / shift for begin in range(0, len(products) - shift + 1, shift)]
     return sum(parts) - max(parts) >= MIN_EVEN * found * (len(parts) - 1)
 

@@ -101,5 +101,6 @@ def test_an_onyx_switch_shows_what_the_model_counts():
     port = model.cabling.access(model.topology.adapter("gpu-001", 5)).upper
     shown, counters = onyx.ports[port.port], model.ports[port].counters
     assert shown.receive.pause_packets == counters["pause_frames"] > 0
+    assert shown.pfc == {3: (counters["pause_frames"], counters["sent_pause_frames"])}
     assert shown.ecn_marked_packets == counters["ecn_marked"] > 0
     assert shown.neighbours[0].name == "gpu-001"
