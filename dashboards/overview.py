@@ -29,7 +29,6 @@ SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "o
 
 WIDTHS = {
     "severity": 85,
-    "alertname": 175,
     "host": 80,
     "rail": 40,
     "netdev": 60,
