@@ -30,12 +30,12 @@ SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "o
 WIDTHS = {
     "severity": 85,
     "host": 80,
-    "rail": 40,
+    "rail": 50,
     "netdev": 60,
     "switch": 75,
     "port": 90,
     "train_job": 85,
-    "rank": 45,
+    "rank": 50,
     "elsewhere": 80,
 }
 """Widths of columns of alerts, in pixels."""
@@ -135,7 +135,7 @@ def _firing() -> Panel:
         "Firing alerts",
         "Alerts that fire, the oldest first: what is wrong, where, and for how long. Alertmanager mutes consequences of"
         " others, which are shown here; `elsewhere` is a leaf, node, target or exporter. Each has a runbook.",
-        [Column("for", "s", FIRING, decimals=0)],
+        [Column("for", "s", FIRING, decimals=0, width=75)],
         labels=["severity", "alertname", "host", "rail", "netdev", "switch", "port", "train_job", "rank", "elsewhere"],
         worst=("-severity",),
         absent="no alert fires",

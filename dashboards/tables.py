@@ -30,7 +30,7 @@ class Column:
         meaning: Texts and colours of its values.
         limits: Limits from which on values are coloured.
         decimals: Decimals; None for Grafana's choice.
-        width: Width in pixels; 0 for a share of what others leave.
+        width: Width in pixels, 50 at least; 0 for a share of what others leave.
     """
 
     name: str
@@ -69,7 +69,7 @@ def table_of(
         width: Width of the panel.
         height: Height of the panel.
         colors: Colours of the values of labels.
-        widths: Widths of the columns of labels, in pixels.
+        widths: Widths of the columns of labels, in pixels, 50 at least.
     """
     queries = [(one.expr, labels) for one in columns]
     joined, extra = more or ("", ())
