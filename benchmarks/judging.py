@@ -13,6 +13,7 @@ from random import Random
 from types import MappingProxyType
 
 from exporter.core.table import Table
+from exporter.daemon.runtime import spend_less_on_garbage
 from exporter.meaning.training import jobs
 from exporter.nccl.batch import Batch, Operation, Progress, Stream
 from exporter.nccl.batch_codec import decode, encode
@@ -76,6 +77,7 @@ _NAMES = [f"gpu-{host:04}" for host in range(HOSTS)]
 def run() -> list[Limit]:
     """Run all measurements."""
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    spend_less_on_garbage()  # as the daemon does
     return [*large(), *(limit for name, layout in LAYOUTS.items() for limit in _small(name, layout))]
 
 

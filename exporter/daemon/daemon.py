@@ -1,7 +1,6 @@
 """The daemon: builds, starts, reloads and stops all parts of the exporter."""
 
 import asyncio
-import gc
 import logging
 import signal
 from collections.abc import Iterator, Sequence
@@ -125,8 +124,7 @@ class Daemon:
         async with self._reloading:
             await self.web.start()
             await self._apply(self._prepared)
-        gc.collect()
-        gc.freeze()  # modules and declarations are never freed: the collector need not traverse them
+        runtime.spend_less_on_garbage()
         for host, port in self.web.addresses:
             logger.info("listening on %s", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         runtime.warn_of_own_namespace(self._settings.procfs)

@@ -1,6 +1,7 @@
 """The process of a daemon: event loop lag, descriptor limit, network namespace, and exit."""
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -18,6 +19,9 @@ THREADS = "blocking"
 
 THREADS_SECONDS = 0.5
 """Seconds that such calls have to return when the process ends."""
+
+GARBAGE_THRESHOLD = 10_000
+"""Objects that are made and not freed until the garbage collector looks for cycles; 700 by default in Python."""
 
 WINDOW_SECONDS = 30.0
 """Window of the maximum lag; the current and the last one are reported."""
@@ -66,6 +70,17 @@ async def exit_despite_blocked_threads() -> None:
 def accept_hangups() -> None:
     """Receive SIGHUP from now on, and one that is pending since the start of the program (`exporter.__main__`)."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+
+
+def spend_less_on_garbage() -> None:
+    """Let the garbage collector run less often, and over fewer objects: it was a third of the CPU of decoding batches.
+
+    Modules and declarations are never freed. Most objects of a batch or a table live until the next one, and are freed
+    by their reference counts.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
 
 
 def raise_descriptor_limit() -> None:

@@ -61,6 +61,13 @@ NOT_IN_DEMO = {
     "fabric-switches-FEC uncorrectable blocks-A": "they do not count blocks of FEC",
     "fabric-training-Slowed down-A": "it is compared with ten minutes",
     "fabric-training-Step-B": "the job of the cluster does not mark its steps",
+    "fabric-training-Network of a step-A": "the cluster has no budget of its job",
+    "fabric-training-Network of a step-B": "the cluster has no budget of its job",
+    "fabric-training-Network time over its minimum-A": "the cluster has no budget of its job",
+    "fabric-training-Compute share of a step, lower bound-A": "the cluster has no budget of its job",
+    "fabric-training-Model FLOPs utilization (MFU)-A": "the cluster has no budget of its job",
+    "fabric-training-Model FLOPs utilization (MFU)-B": "the cluster has no budget of its job",
+    "fabric-training-Time for computation, lower bound-A": "the cluster has no budget of its job",
     "fabric-training-Timings lost at hosts-A": "none is lost",
     "fabric-training-Timings lost at hosts-B": "its timings are Inspector's",
 }

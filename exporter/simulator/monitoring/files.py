@@ -6,16 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from exporter.simulator.fabric.job import LAYER_BYTES, LAYERS
-
 FABRIC = "demo"
 """Value of the external label `fabric`."""
-
-BF16 = 2
-"""Bytes of a parameter."""
-
-TOKENS = 65536
-"""Tokens of a step, with which GPUs of 989 TFLOP/s compute for somewhat less than half of the time."""
 
 
 def broker(port: int) -> str:
@@ -23,30 +15,10 @@ def broker(port: int) -> str:
     return "".join(f"{line}\n" for line in (f"listener {port} 127.0.0.1", "allow_anonymous true", "persistence false"))
 
 
-def collector(address: str, hosts: int, ranks: int) -> str:
-    """Return the configuration of a collector of all jobs, and of the budget of a step of the simulated one.
-
-    Args:
-        address: Address of the broker.
-        hosts: Hosts of the job.
-        ranks: Its ranks.
-    """
-    budget = {
-        "parameters": LAYERS * LAYER_BYTES // BF16,
-        "data_parallel": ranks,
-        "nodes": hosts,
-        "sharding": 3,
-        "link_speed": "400Gb/s",
-        "tokens_per_step": TOKENS,
-        "peak_flops": "989T",
-    }
+def collector(address: str) -> str:
+    """Return the configuration of a collector of all jobs."""
     # A broker ends the connection of another client of the same host.
-    config = {
-        "host": "collector",
-        "mqtt": {"broker": address},
-        "collector": {"slots": "00-ff"},
-        "jobs": {"*": budget},
-    }
+    config = {"host": "collector", "mqtt": {"broker": address}, "collector": {"slots": "00-ff"}}
     return json.dumps(config, indent=1)
 
 

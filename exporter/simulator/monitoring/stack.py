@@ -109,7 +109,7 @@ class Monitoring:
         if broker:
             config = self._file(
                 "collector.yaml",
-                files.collector(f"127.0.0.1:{broker}", len(cluster.hosts), cluster.model.job.layout.ranks),
+                files.collector(f"127.0.0.1:{broker}"),
             )
             self._exporters.append(self._exporter("collector", config, ports.take(), targets))
         tools = installed.subnet if infiniband else None
