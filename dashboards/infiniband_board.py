@@ -4,8 +4,8 @@ One metric alone has the name of a node, so each query is joined with it, which 
 """
 
 from joins import higher
-from panels import ANY, FULL, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, top_list, where
-from tables import Column, info_table, table_of
+from panels import ANY, FULL, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
+from tables import Column, info_table, table_of, top_list
 
 SELECTED = where('node_name=~"$node_name"')
 NODE = f"on (job, instance, guid) group_left (node_name) fabric_ib_node_info{SELECTED}"
@@ -214,30 +214,24 @@ def traffic() -> list[Panel]:
             "Ticks per second in which a port had data to transmit and could not (PortXmitWait). The length of a"
             " tick is unknown, so compare only ports of one model.",
             "cps",
-            Query(
-                f"sum by (node_name, port) (rate(fabric_ib_transmit_wait_ticks_total{{}}[5m]) * {NODE})",
-                "{{node_name}} {{port}}",
-            ),
+            f"sum by (node_name, port) (rate(fabric_ib_transmit_wait_ticks_total{{}}[5m]) * {NODE})",
+            labels=["node_name", "port"],
         ),
         top_list(
             "Discards (PortXmitDiscards)",
             "Packets per second that a port dropped instead of transmitting them: they waited too long, or the port"
             " was down.",
             "pps",
-            Query(
-                f"sum by (node_name, port) (rate(fabric_ib_transmit_discards_total{{}}[5m]) * {NODE})",
-                "{{node_name}} {{port}}",
-            ),
+            f"sum by (node_name, port) (rate(fabric_ib_transmit_discards_total{{}}[5m]) * {NODE})",
             Limits(1, 100),
+            labels=["node_name", "port"],
         ),
         top_list(
             "Fullest ports, transmit",
             "Transmit utilization of a port.",
             "percentunit",
-            Query(
-                f"max by (node_name, port) (avg_over_time(fabric_ib_transmit_utilization_ratio{{}}[5m]) * {NODE})",
-                "{{node_name}} {{port}}",
-            ),
+            f"max by (node_name, port) (avg_over_time(fabric_ib_transmit_utilization_ratio{{}}[5m]) * {NODE})",
+            labels=["node_name", "port"],
         ),
     ]
 

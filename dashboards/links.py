@@ -1,6 +1,6 @@
 """Links from a name to the board that shows more about it, with the same data source, jobs and time range."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 HOST_BOARD = "fabric-host"
@@ -15,7 +15,7 @@ BOARDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "node_name": ("fabric-infiniband", "node_name"),
     }
 )
-"""For each label whose value has a board: the board, and its variable. If several labels have one, the first counts."""
+"""For each label whose value has a board: the board, and its variable."""
 
 
 def board_link(board: str) -> str:
@@ -27,9 +27,3 @@ def value_link(label: str, value: str) -> str:
     """Return the URL of the board of a label's value, which may be a variable of Grafana."""
     board, variable = BOARDS[label]
     return f"/d/{board}?var-{variable}={value}&{SELECTION}"
-
-
-def first_linked(labels: Iterable[str]) -> str | None:
-    """Return the first of the labels that has a board."""
-    named = set(labels)
-    return next((label for label in BOARDS if label in named), None)

@@ -32,7 +32,6 @@ WIDTHS = {
     "host": 80,
     "rail": 50,
     "netdev": 60,
-    "switch": 75,
     "port": 90,
     "train_job": 85,
     "rank": 50,
@@ -253,7 +252,7 @@ def ports() -> list[Panel]:
             column="rail",
             meaning=RAIL_STATES,
             width=18,
-            height=10,
+            height=14,
         ),
         number(
             "InfiniBand faults",
@@ -261,7 +260,7 @@ def ports() -> list[Panel]:
             "sum(fabric_ib_link_degraded{}) + (sum(1 - fabric_ib_node_up{}) or vector(0))"
             " + ((count(fabric_ib_sm_state{} == 3) or vector(0)) == bool 0)",
             ANY,
-            height=10,
+            height=14,
             absent="no InfiniBand",
             link="fabric-infiniband",
         ),
@@ -270,7 +269,7 @@ def ports() -> list[Panel]:
             "Sources whose last read failed; their metrics are missing. The row Sources and sampling lists them.",
             "sum(1 - fabric_source_up{})",
             ANY,
-            height=10,
+            height=14,
         ),
     ]
 

@@ -1,8 +1,8 @@
 """Rows of the overview about switches and jobs."""
 
 from joins import JOBS_OF, MISSING, PAUSED, PHYSICAL, RANK_INFO
-from panels import ANY, FULL, HALF, WAYS, Limits, Panel, Query, lines, top_list
-from tables import Column, table_of
+from panels import ANY, FULL, HALF, Limits, Panel, Query, lines
+from tables import Column, table_of, top_list
 
 
 def switches() -> list[Panel]:
@@ -28,38 +28,36 @@ def switches() -> list[Panel]:
             "Ports with most losses",
             "Packets per second that a port discarded, or received with errors, over 5 minutes.",
             "pps",
-            Query(
-                "sum by (switch, port) (rate(fabric_switch_transmit_discards_total{}[5m])"
-                " + rate(fabric_switch_receive_discards_total{}[5m]) + rate(fabric_switch_receive_errors_total{}[5m])"
-                f" {PHYSICAL})",
-                "{{switch}} {{port}}",
-            ),
+            "sum by (switch, port) (rate(fabric_switch_transmit_discards_total{}[5m])"
+            " + rate(fabric_switch_receive_discards_total{}[5m]) + rate(fabric_switch_receive_errors_total{}[5m])"
+            f" {PHYSICAL})",
             Limits(1, 100),
             width=HALF,
+            labels=["switch", "port"],
         ),
         lines(
             "Pause frames by switch (PFC, 802.3x)",
-            "Pause frames per second. Frames that a switch transmits pause its peers: one of its own ports is"
-            " congested. Frames that it receives come from a host or a switch that is overloaded: check that first.",
+            "Pause frames per second that a switch sends to its peers, as one of its own ports is congested: the eight"
+            " switches with most.",
             "pps",
             [
                 Query(
-                    f"sum by (switch) (rate(fabric_switch_{way}_pfc_frames_total{{}}[$__rate_interval]) {PHYSICAL})"
-                    f" or sum by (switch)"
-                    f" (rate(fabric_switch_{way}_pause_frames_total{{}}[$__rate_interval]) {PHYSICAL})",
-                    f"{{{{switch}}}} {verb}",
+                    "topk(8, sum by (switch) (rate(fabric_switch_transmit_pfc_frames_total{}[$__rate_interval])"
+                    f" {PHYSICAL}) or sum by (switch)"
+                    f" (rate(fabric_switch_transmit_pause_frames_total{{}}[$__rate_interval]) {PHYSICAL}))",
+                    "{{switch}}",
                 )
-                for way, verb in zip(WAYS, ("sent", "received"), strict=True)
             ],
             width=HALF,
         ),
         lines(
             "Traffic by switch",
-            "Bits per second transmitted by all ports of a switch, on the wire.",
+            "Bits per second transmitted by all ports of a switch, on the wire: the eight with most.",
             "bps",
             [
                 Query(
-                    f"8 * sum by (switch) (rate(fabric_switch_transmit_bytes_total{{}}[$__rate_interval]) {PHYSICAL})",
+                    "8 * topk(8, sum by (switch)"
+                    f" (rate(fabric_switch_transmit_bytes_total{{}}[$__rate_interval]) {PHYSICAL}))",
                     "{{switch}}",
                 )
             ],

@@ -16,8 +16,8 @@ from joins import (
     higher,
     receive_power_to_low_alarm,
 )
-from panels import HALF, THIRD, WAYS, Limits, Panel, Query, lines, top_list
-from tables import Column, info_table, table_of
+from panels import HALF, THIRD, WAYS, Limits, Panel, Query, lines
+from tables import Column, info_table, table_of, top_list
 
 
 def links_of_hosts() -> list[Panel]:
@@ -58,11 +58,9 @@ def _links() -> list[Panel]:
             "Links that flap most",
             "Times the link of a port went down in the last hour.",
             "short",
-            Query(
-                f"max by (host, device, port) (round(increase(fabric_rdma_link_down_total{{}}[1h])) * {PORT_INFO})",
-                "{{host}} {{device}}/{{port}}",
-            ),
+            f"max by (host, device, port) (round(increase(fabric_rdma_link_down_total{{}}[1h])) * {PORT_INFO})",
             Limits(1, 3),
+            labels=["host", "device", "port"],
         ),
         table_of(
             "Degraded PCIe links",
@@ -91,33 +89,27 @@ def _errors() -> list[Panel]:
             " down in that time. Each is at least one packet lost: clean and reseat connectors, replace the cable,"
             " then the transceivers of both sides.",
             "short",
-            Query(
-                f"max by (host, device) (increase(fabric_nic_fec_uncorrectable_blocks_total{{}}[1h]) * {NIC_INFO}"
-                " unless on (job, instance, device) increase(fabric_nic_link_down_total{}[1h]) > 0)",
-                "{{host}} {{device}}",
-            ),
+            f"max by (host, device) (increase(fabric_nic_fec_uncorrectable_blocks_total{{}}[1h]) * {NIC_INFO}"
+            " unless on (job, instance, device) increase(fabric_nic_link_down_total{}[1h]) > 0)",
             Limits(1, 100),
+            labels=["host", "device"],
         ),
         top_list(
             "FEC corrected blocks",
             "Blocks per second that forward error correction corrected, over 5 minutes. Some are normal at 100 Gb/s"
             " per lane; a port far above its siblings is the next to fail.",
             "cps",
-            Query(
-                f"max by (host, device) (rate(fabric_nic_fec_corrected_blocks_total{{}}[5m]) * {NIC_INFO})",
-                "{{host}} {{device}}",
-            ),
+            f"max by (host, device) (rate(fabric_nic_fec_corrected_blocks_total{{}}[5m]) * {NIC_INFO})",
+            labels=["host", "device"],
         ),
         top_list(
             "Symbol errors",
             "Symbol errors per second, over 5 minutes: a dirty, bent or failing cable or transceiver. A saturated"
             " counter shows none: see the table of these.",
             "cps",
-            Query(
-                f"max by (host, device, port) (rate(fabric_rdma_symbol_errors_total{{}}[5m]) * {PORT_INFO})",
-                "{{host}} {{device}}/{{port}}",
-            ),
+            f"max by (host, device, port) (rate(fabric_rdma_symbol_errors_total{{}}[5m]) * {PORT_INFO})",
             Limits(0.1, 10),
+            labels=["host", "device", "port"],
         ),
         info_table(
             "Saturated counters",
@@ -158,11 +150,9 @@ def _hardware() -> list[Panel]:
             "AER errors of the last hour reported by NICs: correctable ones cost time, and many of them precede a"
             " link that trains down. Reseat the card or its riser.",
             "short",
-            Query(
-                f"max by (host, devices, severity) (increase(fabric_pci_aer_errors_total{{}}[1h]) * {PCI_INFO})",
-                "{{host}} {{devices}} {{severity}}",
-            ),
+            f"max by (host, devices, severity) (increase(fabric_pci_aer_errors_total{{}}[1h]) * {PCI_INFO})",
             Limits(1, 100),
+            labels=["host", "devices", "severity"],
         ),
     ]
 
@@ -179,9 +169,10 @@ def congestion() -> list[Panel]:
                 title,
                 text,
                 "percentunit",
-                Query(f"max by (host, rail, device) ({pauses})", "{{host}} rail {{rail}} {{device}}"),
+                f"max by (host, rail, device) ({pauses})",
                 Limits(0.02, 0.1),
                 width=HALF,
+                labels=["host", "rail", "device"],
             )
             for title, pauses, text in (
                 (
@@ -250,12 +241,10 @@ def congestion() -> list[Panel]:
             "Share of packets that a port retransmitted. Check its own link, then discards and errors of switches on"
             " the path.",
             "percentunit",
-            Query(
-                f"max by (host, device, port) (fabric_rdma_retransmission_ratio{{}} * {PORT_INFO})",
-                "{{host}} {{device}}/{{port}}",
-            ),
+            f"max by (host, device, port) (fabric_rdma_retransmission_ratio{{}} * {PORT_INFO})",
             Limits(0.00001, 0.0001),
             width=HALF,
+            labels=["host", "device", "port"],
         ),
     ]
 
@@ -295,16 +284,18 @@ def rails() -> list[Panel]:
             "How far the busiest port of a host is above the mean of its group, in either direction; causes of more"
             " than 20 % are degraded links, or how the switches distribute flows.",
             "percentunit",
-            Query(f"max by (host) ({_of_groups('imbalance')} * {ON_HOST})", "{{host}}"),
+            f"max by (host) ({_of_groups('imbalance')} * {ON_HOST})",
             Limits(0.2, 0.5),
+            labels=["host"],
         ),
         top_list(
             "Hosts with an idle rail",
             "How far the idlest port of a host is below the mean of its group, in either direction. Check the link"
             " of that port, and which NICs the job's NCCL uses.",
             "percentunit",
-            Query(f"max by (host) ({_of_groups('deficit')} * {ON_HOST})", "{{host}}"),
+            f"max by (host) ({_of_groups('deficit')} * {ON_HOST})",
             Limits(0.3, 0.5),
+            labels=["host"],
         ),
     ]
 

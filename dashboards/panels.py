@@ -1,28 +1,21 @@
-"""Builders of panels: graph, number, top list and heat map, each with its look; tables.py has those of tables.
+"""Builders of panels: graph, number and heat map, each with its look; tables.py has those of tables.
 
 In a query `{}` is replaced by the selection of jobs and instances by the dashboard's variables.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.models import common as shapes
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heat_model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
-from links import board_link, first_linked, value_link
+from links import board_link
 
 DATASOURCE = shapes.DataSourceRef(type_val="prometheus", uid="${datasource}")
 SELECTED = '{job=~"$job", instance=~"$instance"}'
-
-WORST = 8
-"""Bars in a top list."""
-
-BAR = 24
-"""Greatest height of a bar in pixels: of one or two bars each would fill half of the panel."""
 
 HEIGHT = 8
 EIGHTH, QUARTER, THIRD, HALF, FULL = 3, 6, 8, 12, 24
@@ -34,8 +27,8 @@ RATES = ("pps", "cps", "ops")
 SMALL_SHARE = 0.01
 """Least top of an axis of shares, which would else magnify zeros."""
 
-Panel: TypeAlias = timeseries.Panel | stat.Panel | table.Panel | bargauge.Panel | heatmap.Panel
-Made = TypeVar("Made", timeseries.Panel, stat.Panel, table.Panel, bargauge.Panel, heatmap.Panel)
+Panel: TypeAlias = timeseries.Panel | stat.Panel | table.Panel | heatmap.Panel
+Made = TypeVar("Made", timeseries.Panel, stat.Panel, heatmap.Panel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,35 +166,9 @@ def number(
     return panel
 
 
-GREY = "#6e7681"
+GREY = "#4b5157"
 DIM = "#1f4a33"
 """Green of a filled number that is good, so that the eye goes to the others."""
-
-
-def top_list(
-    title: str, description: str, unit: str, query: Query, limits: Limits | None = None, *, width: int = THIRD
-) -> bargauge.Panel:
-    """Return a top list of current values above 0 as bars; a bar links to the board of a label in its legend."""
-    targets = targets_of([Query(f"topk({WORST}, {query.expr}) > 0", query.legend)], instant=True)
-    panel = (
-        _with_frame(bargauge.Panel(), title, description, unit, width, targets)
-        .min(0)
-        .orientation(shapes.VizOrientation.HORIZONTAL)
-        .display_mode(shapes.BarGaugeDisplayMode.BASIC)
-        .sizing(shapes.BarGaugeSizing.MANUAL)
-        .min_viz_height(BAR // 2)
-        .max_viz_height(BAR)
-        .reduce_options(_last())
-        .thresholds(thresholds(limits))
-        .no_value("nothing above 0")
-    )
-    if unit == "percentunit":
-        panel.max(1).decimals(1)  # else the highest share, however low, fills its bar
-    label = first_linked(re.findall(r"{{(\w+)}}", query.legend))
-    if label is not None:
-        link = value_link(label, f"${{__field.labels.{label}}}")
-        panel.data_links([dashboard.DashboardLink("Show more").url(link)])
-    return panel
 
 
 def heat_map(title: str, description: str, histogram: str, *, width: int = HALF) -> heatmap.Panel:

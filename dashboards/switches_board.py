@@ -1,8 +1,8 @@
 """The dashboard of switches: which are silent, ports with faults, uplinks, congestion, errors and neighbours."""
 
 from joins import MARKED, PHYSICAL, higher
-from panels import ANY, FULL, HALF, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, top_list, where
-from tables import Column, info_table, table_of
+from panels import ANY, FULL, HALF, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
+from tables import Column, info_table, table_of, top_list
 
 ON = where('switch=~"$switch"')
 """Filters the selected switches."""
@@ -171,17 +171,16 @@ def _trends() -> list[Panel]:
             "Hosts that pause a switch (PFC frames received)",
             "PFC frames per second that a port to a host receives: the host cannot receive as fast as packets arrive.",
             "pps",
-            Query(
-                f"sum by (switch, port, peer) ((rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})"
-                f" * on (job, instance, switch, port) group_left (peer) {_neighbours(TO_HOSTS)})",
-                "{{peer}} at {{switch}} {{port}}",
-            ),
+            f"sum by (switch, port, peer) ((rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})"
+            f" * on (job, instance, switch, port) group_left (peer) {_neighbours(TO_HOSTS)})",
+            labels=["peer", "switch", "port"],
         ),
         top_list(
             "Switches that pause others (PFC frames sent)",
             "PFC frames per second that a switch sends: one of its own queues is full.",
             "pps",
-            Query(f"sum by (switch) (rate(fabric_switch_transmit_pfc_frames_total{ON}[5m]) {PHYSICAL})", "{{switch}}"),
+            f"sum by (switch) (rate(fabric_switch_transmit_pfc_frames_total{ON}[5m]) {PHYSICAL})",
+            labels=["switch"],
         ),
     ]
 
@@ -191,20 +190,20 @@ def uplinks() -> list[Panel]:
     return [
         lines(
             "Utilization of all uplinks",
-            "Utilization of all uplinks of a switch together. If all are full, jobs need more spine bandwidth, or"
-            " another placement of ranks.",
+            "Utilization of all uplinks of a switch together, in the busier direction. If all are full, jobs need more"
+            " spine bandwidth, or another placement of ranks.",
             "percentunit",
-            [Query(f"fabric_switch_uplink_{way}_utilization_ratio{ON}", f"{{{{switch}}}} {way}") for way in WAYS],
+            [Query(higher(*(f"fabric_switch_uplink_{way}_utilization_ratio{ON}" for way in WAYS)), "{{switch}}")],
             top=1,
             width=HALF,
             decimals=0,
         ),
         lines(
             "Imbalance of uplinks",
-            "How far the busiest uplink of a switch is above the mean of all, over a minute. Hashing is never even;"
-            " few large flows are the worst.",
+            "How far the busiest uplink of a switch is above the mean of all, in the worse direction, over a minute."
+            " Hashing is never even; few large flows are the worst.",
             "percentunit",
-            [Query(f"fabric_switch_{way}_imbalance_ratio{UPLINKS}", f"{{{{switch}}}} {way}") for way in WAYS],
+            [Query(higher(*(f"fabric_switch_{way}_imbalance_ratio{UPLINKS}" for way in WAYS)), "{{switch}}")],
             limits=UNEVEN,
             width=HALF,
             decimals=0,
@@ -213,9 +212,10 @@ def uplinks() -> list[Panel]:
             "Fullest uplinks",
             "Uplinks by their transmit utilization.",
             "percentunit",
-            Query(_of_uplinks("max by (switch, port)", "transmit"), "{{switch}} {{port}}"),
+            _of_uplinks("max by (switch, port)", "transmit"),
             FULLNESS,
             width=HALF,
+            labels=["switch", "port"],
         ),
         table_of(
             "Leaves",
@@ -261,33 +261,27 @@ def congestion() -> list[Panel]:
             "Pause frames per second that a port receives. The device behind the first port pauses the fabric: see"
             " the table of neighbours.",
             "pps",
-            Query(
-                f"sum by (switch, port) (rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})",
-                "{{switch}} {{port}}",
-            ),
+            f"sum by (switch, port) (rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})",
+            labels=["switch", "port"],
         ),
         top_list(
             "ECN-marked packets transmitted",
             "Share of transmitted packets with the ECN mark, for ports that count marks: the queue of that port is"
             " full.",
             "percentunit",
-            Query(
-                f"max by (switch, port) (rate(fabric_switch_ecn_marked_packets_total{ON}[5m])"
-                f" / rate(fabric_switch_transmit_packets_total{ON}[5m]) {PHYSICAL})",
-                "{{switch}} {{port}}",
-            ),
+            f"max by (switch, port) (rate(fabric_switch_ecn_marked_packets_total{ON}[5m])"
+            f" / rate(fabric_switch_transmit_packets_total{ON}[5m]) {PHYSICAL})",
             MARKED,
+            labels=["switch", "port"],
         ),
         top_list(
             "Discards by port",
             "Packets per second dropped without an error, for lack of buffers, or because the link was down.",
             "pps",
-            Query(
-                f"sum by (switch, port) (rate(fabric_switch_transmit_discards_total{ON}[5m])"
-                f" + rate(fabric_switch_receive_discards_total{ON}[5m]) {PHYSICAL})",
-                "{{switch}} {{port}}",
-            ),
+            f"sum by (switch, port) (rate(fabric_switch_transmit_discards_total{ON}[5m])"
+            f" + rate(fabric_switch_receive_discards_total{ON}[5m]) {PHYSICAL})",
             Limits(1, 100),
+            labels=["switch", "port"],
         ),
     ]
 
@@ -299,15 +293,17 @@ def links() -> list[Panel]:
             "FEC uncorrectable blocks",
             "Blocks per second that forward error correction could not correct, over 5 minutes; each is a packet lost.",
             "cps",
-            Query(f"max by (switch, port) {_fec_lost()}", "{{switch}} {{port}}"),
+            f"max by (switch, port) {_fec_lost()}",
             Limits(0.001, 1),
+            labels=["switch", "port"],
         ),
         top_list(
             "Errors received (FCS, symbol)",
             "Packets with a wrong FCS or another error, or symbol errors, per second over 5 minutes.",
             "cps",
-            Query(f"max by (switch, port) ({_port_errors(fec=False)})", "{{switch}} {{port}}"),
+            f"max by (switch, port) ({_port_errors(fec=False)})",
             Limits(0.01, 1),
+            labels=["switch", "port"],
         ),
         table_of(
             "Least light received",

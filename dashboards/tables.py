@@ -8,10 +8,13 @@ from grafana_foundation_sdk.builders import common, prometheus, table
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from links import BOARDS, value_link
-from panels import HALF, HEIGHT, Limits, Query, framed, letter, steps, targets_of
+from panels import HALF, HEIGHT, THIRD, Limits, Query, framed, letter, steps, targets_of, thresholds
 
 LEAST_COLUMN = 60
 """Least width of a column in pixels; Grafana's 150 leave five columns in half a screen."""
+
+WORST = 6
+"""Rows of a top list, which fit."""
 
 NOTHING = "-"
 """Text of a cell that is not concerned."""
@@ -104,6 +107,44 @@ def info_table(
     }
     panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=arranged))
     return _labels(panel, labels, colors, widths)
+
+
+def top_list(
+    title: str,
+    description: str,
+    unit: str,
+    expr: str,
+    limits: Limits | None = None,
+    *,
+    labels: Sequence[str],
+    width: int = THIRD,
+) -> table.Panel:
+    """Return the highest values above 0 with a bar each, and the labels that the query groups by.
+
+    It is a table: one bar alone would fill a bar gauge, without its name.
+    """
+    share = ({"min": 0, "max": 1} if unit == "percentunit" else {"min": 0}).items()
+    panel = framed(table.Panel(), title, description, width, HEIGHT).min_width(LEAST_COLUMN)
+    panel.no_value("nothing above 0").thresholds(thresholds(limits))
+    for target in targets_of([Query(f"topk({WORST}, {expr}) > 0")], instant=True):
+        panel.with_target(target.format(PromQueryFormat.TABLE))
+    arranged = {
+        "excludeByName": {"Time": True},
+        "indexByName": {name: place for place, name in enumerate([*labels, "Value"])},
+        "renameByName": {"Value": "now"},
+    }
+    panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=arranged))
+    bar = {"type": "gauge", "mode": "basic", "valueDisplayMode": "color"}
+    shown = [
+        model.DynamicConfigValue(id_val="unit", value=unit),
+        model.DynamicConfigValue(id_val="custom.cellOptions", value=bar),
+        *(model.DynamicConfigValue(id_val=name, value=value) for name, value in share),
+    ]
+    if unit == "percentunit":
+        shown.append(model.DynamicConfigValue(id_val="decimals", value=1))
+    panel.override_by_name("now", shown)
+    panel.sort_by([common.TableSortByFieldState().display_name("now").desc(True)])
+    return _labels(panel, labels, NONE, {})
 
 
 def grid(

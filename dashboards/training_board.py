@@ -1,8 +1,8 @@
 """The dashboard of training jobs: verdicts, stragglers and the network; training_timings.py has its other rows."""
 
 from joins import MISSING, PAUSED
-from panels import ANY, FULL, HALF, Limits, Panel, Query, lines, meaning, number, top_list, where
-from tables import Column, table_of
+from panels import ANY, FULL, HALF, Limits, Panel, Query, lines, meaning, number, where
+from tables import Column, table_of, top_list
 from training_joins import JOBS, LOST_GPUS, ON_HOSTS, PLACES, by_job, with_host, with_verdict
 from training_timings import budgets, delivery, timings, transport
 
@@ -168,12 +168,10 @@ def ranks() -> list[Panel]:
             "Share of the last 5 minutes by which a rank was later than the median rank of its communicators. A rank"
             " that waits for another group is late as well: the stragglers are the origin.",
             "percentunit",
-            Query(
-                f"max by (train_job, rank, host) ({with_host(f'rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])')})",
-                "{{train_job}} rank {{rank}} on {{host}}",
-            ),
+            f"max by (train_job, rank, host) ({with_host(f'rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])')})",
             LATE,
             width=HALF,
+            labels=["train_job", "rank", "host"],
         ),
         lines(
             "Time in collectives of jobs",

@@ -1,7 +1,7 @@
 """Rows of the dashboard of training jobs: budgets of steps, and the timings and logs that verdicts are based on."""
 
-from panels import ANY, HALF, QUARTER, Limits, Panel, Query, lines, number, top_list, where
-from tables import info_table
+from panels import ANY, HALF, QUARTER, Limits, Panel, Query, lines, number, where
+from tables import info_table, top_list
 from training_joins import JOBS, PLACES, by_job
 
 LOST = Limits(0.01, 0.05)
@@ -50,9 +50,10 @@ def budgets() -> list[Panel]:
             "Network time over its minimum",
             "Far above 1 the network is slower than its links; near 1 the time is what the job needs.",
             "short",
-            Query(by_job("fabric_nccl_step_network_excess_ratio"), "{{train_job}}"),
+            by_job("fabric_nccl_step_network_excess_ratio"),
             EXCESS,
             width=HALF,
+            labels=["train_job"],
         ),
         lines(
             "Compute share of a step, lower bound",
