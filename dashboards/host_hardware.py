@@ -87,13 +87,12 @@ def optics() -> list[Panel]:
         *(
             lines(
                 f"Light {verb}",
-                f"Light {verb} on the darkest lane of each module, with the strictest alarm limits of all of them."
+                f"Light {verb} on the darkest lane of each module, with the strictest low alarm of all of them."
                 f" Below the low alarm {remedy}.",
                 "watt",
                 [
                     Query(f"min by (device) (fabric_nic_module_lane_{way}_power_watts{{}})", "{{device}} darkest lane"),
                     _limits("max", f"{way}_power_watts", "low_.+"),
-                    _limits("min", f"{way}_power_watts", "high_.+"),
                 ],
                 height=9,
             )
@@ -120,21 +119,21 @@ def optics() -> list[Panel]:
         table_of(
             "Lanes of modules",
             "Each lane at its last read; no bias current means that the laser is off, and no light is expected then."
-            " Below 100 % of the low alarm there is too little light: clean the connectors first.",
+            " Below the low alarm, once, there is too little light: clean the connectors first.",
             [
                 Column("Received", "watt", "fabric_nic_module_lane_receive_power_watts{}"),
                 Column(
-                    "Of alarm",
-                    "percentunit",
+                    "Times low alarm",
+                    "none",
                     _of_the_low_alarm(),
                     limits=Limits(1.5, 1, below=True),
-                    decimals=0,
+                    decimals=1,
                 ),
                 Column("Sent", "watt", "fabric_nic_module_lane_transmit_power_watts{}"),
                 Column("Current", "amp", "fabric_nic_module_lane_bias_amperes{}"),
             ],
             labels=["device", "lane"],
-            worst=("-Of alarm",),
+            worst=("-Times low alarm",),
             absent="the source optics is disabled, or no module has sensors",
             width=9,
             height=11,

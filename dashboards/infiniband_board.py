@@ -79,10 +79,10 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Master SMs",
-            "Subnet managers that are master: one for each subnet. Absent where no port reports a subnet manager.",
-            "sum(fabric_ib_sm_state{} == bool 3)",
+            "Subnet managers that are master: one for each subnet. Without one no port becomes active.",
+            "sum(fabric_ib_sm_state{} == bool 3) or 0 * count(fabric_ib_node_up{})",
             Limits(1, 1, below=True),
-            absent="no SM reported",
+            absent=ABSENT,
             filled=True,
         ),
         number(
