@@ -10,7 +10,18 @@ from types import MappingProxyType
 from typing import Protocol
 
 from exporter import __version__
-from exporter.commands import check_config, demo, demo_cluster, hook, ib_flags, probe, replay, run, snapshot
+from exporter.commands import (
+    check_config,
+    demo,
+    demo_cluster,
+    estimate,
+    hook,
+    ib_flags,
+    probe,
+    replay,
+    run,
+    snapshot,
+)
 from exporter.config.errors import UserError
 
 
@@ -35,6 +46,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "probe": probe,
         "snapshot": snapshot,
         "replay": replay,
+        "estimate": estimate,
         "hook": hook,
         "ib": ib_flags,
     }

@@ -19,6 +19,9 @@ _AMOUNT = re.compile(rf"({_NUMBER}(?:[eE]\+?\d{{1,2}})?)\s{{0,8}}([kmgbtpKMGBTP]
 _RATE = re.compile(rf"({_NUMBER})\s{{0,8}}([kmgtKMGT])(?:b/s|bps|bit/s|b)?")
 """With a small b: `50GB/s` are bytes, and treating them as bits would be wrong by a factor of eight."""
 
+_BYTES = re.compile(rf"({_NUMBER})\s{{0,8}}([kmgtKMGT]?)B?")
+_BYTES_PER_SECOND = re.compile(rf"({_NUMBER}\s{{0,8}}[kmgtKMGT]?B)/s")
+
 
 class Duration(float):
     """Seconds, written `500ms`, `5s` or `1m30s`."""
@@ -76,6 +79,46 @@ class Amount(float):
         if not 0 < amount < math.inf:
             raise ValueError("expected a number above zero, such as 70B, 989T or 5e5")
         return cls(amount)
+
+
+class ByteCount(float):
+    """Bytes in decimal units, written `440MB`, `14GB` or `1500`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "ByteCount":
+        """Parse a number of bytes.
+
+        Raises:
+            ValueError: The text is not a number of bytes, or is zero or not finite.
+        """
+        found = _BYTES.fullmatch(text.strip())
+        count = float(found[1]) * _PREFIXES.get(found[2].lower(), 1) if found else 0.0
+        if not 0 < count < math.inf:
+            raise ValueError("expected a number of bytes such as 440MB, 14GB or 1500")
+        return cls(count)
+
+
+class ByteRate(float):
+    """Bytes per second, written in bytes or in bits: `110MB/s`, `11GB/s`, `400Gb/s`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "ByteRate":
+        """Parse a rate.
+
+        Raises:
+            ValueError: The text is not a rate in bytes or bits per second, or is zero or not finite.
+        """
+        found = _BYTES_PER_SECOND.fullmatch(text.strip())
+        if found:
+            return cls(ByteCount.parse(found[1]))
+        try:
+            return cls(BitRate.parse(text))
+        except ValueError:
+            raise ValueError("expected a rate such as 110MB/s (bytes) or 400Gb/s (bits)") from None
 
 
 def watts_of_dbm(level: float) -> float:

@@ -27,8 +27,11 @@ EXPRS = {
     if "alert" in rule and rule.get("labels", {}).get("layer") == "ib"
 }
 BOARD = json.loads((ROOT / "dashboards" / "fabric-infiniband.json").read_text())
-MAY_BE_EMPTY = ("_imbalance_ratio", "_sm_", "_sweep_datagrams_total")
+MAY_BE_EMPTY = ("_imbalance_ratio", "_sm_priority", "fabric_ib_sm_state{", "_sweep_datagrams_total")
 """Queries that may have no data on an idle fabric whose subnet manager has ended."""
+
+FAULTS = ("Missing nodes", "Ports with errors")
+"""Tables of faults that this fabric does not have."""
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +90,14 @@ def test_queries_of_the_dashboard_have_data(fabric):
     _, server = fabric
     until("a second pass", lambda: server.query("rate(fabric_ib_transmit_packets_total[30s])"))
     silent = []
-    for panel in BOARD["panels"]:
+    panels = [one for panel in BOARD["panels"] for one in (panel, *panel.get("panels", ()))]
+    for panel in panels:
         for target in panel.get("targets", ()):
-            expr = target["expr"]
+            expr = target["expr"].removesuffix(" > 0")  # what top lists leave out
             for name in ("job", "instance", "node_name"):
                 expr = expr.replace(f"${name}", ".+")
             expr = expr.replace("$__rate_interval", "30s")
             if not any(word in expr for word in MAY_BE_EMPTY) and not server.query(expr):
                 silent.append(panel["title"])
-    assert silent == []
+    assert set(silent) <= set(FAULTS)
+    assert len(panels) > 20

@@ -1,0 +1,209 @@
+"""The command `estimate`: arithmetic of sizing, what the network costs a training step with each technology."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from exporter.config.errors import UserError
+from exporter.config.units import Amount, ByteCount, ByteRate, Duration
+from exporter.meaning.training.estimates import (
+    TECHNOLOGIES,
+    Clos,
+    Estimate,
+    Sizing,
+    clos,
+    estimate,
+    gradients_of,
+    needed_rate,
+)
+from exporter.meaning.training.step_budget import BYTES
+
+HELP = "estimate what the network costs a training step with different links, and the switches for that"
+
+Parsed = TypeVar("Parsed")
+
+MAX_DIGITS = 12
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this command."""
+    size = parser.add_mutually_exclusive_group(required=True)
+    size.add_argument("--parameters", type=_read(Amount.parse), metavar="COUNT", help="parameters, such as 7B")
+    size.add_argument("--bytes", type=_read(ByteCount.parse), metavar="SIZE", help="bytes of gradients, such as 440MB")
+    parser.add_argument("--precision", choices=list(BYTES), default="bf16", help="of gradients (default bf16)")
+    parser.add_argument("--ranks", type=_count, default=8, metavar="COUNT", help="GPUs that sum them (default 8)")
+    parser.add_argument(
+        "--model",
+        choices=["payload", "ring", "tree", "sharp"],
+        default="ring",
+        help="what each GPU sends: the gradients once (payload), or as AllReduce does (default ring)",
+    )
+    parser.add_argument("--links", type=_count, default=8, metavar="COUNT", help="links of a host (default 8)")
+    parser.add_argument(
+        "--ranks-per-host", type=_count, default=8, metavar="COUNT", help="GPUs that share them (default 8)"
+    )
+    parser.add_argument(
+        "--oversubscription", type=_ratio, default=1.0, metavar="RATIO", help="of leaves, such as 2 (default 1)"
+    )
+    parser.add_argument(
+        "--rate",
+        type=_read(ByteRate.parse),
+        action="append",
+        default=[],
+        metavar="RATE",
+        help="rate of a GPU, such as 11GB/s or 400Gb/s, repeatable (default rates of usual links)",
+    )
+    parser.add_argument("--compute", type=_read(Duration.parse), metavar="DURATION", help="computing of a step")
+    parser.add_argument("--step", type=_read(Duration.parse), metavar="DURATION", help="wanted time of a step")
+    parser.add_argument("--steps", type=_count, metavar="COUNT", help="steps of the training")
+    parser.add_argument("--radix", type=_radix, metavar="PORTS", help="ports of a switch, for their number")
+    parser.add_argument(
+        "--rails", type=_count, default=1, metavar="COUNT", help="networks beside each other (default 1)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the estimates.
+
+    Raises:
+        UserError: The network needs more levels of switches than are computed.
+    """
+    gradients = arguments.bytes or gradients_of(arguments.parameters, arguments.precision)
+    sizing = Sizing(
+        gradients,
+        arguments.ranks,
+        arguments.model,
+        arguments.links,
+        arguments.ranks_per_host,
+        arguments.oversubscription,
+    )
+    rates = {_rate(rate): rate / sizing.oversubscription for rate in arguments.rate} or {
+        name: sizing.share(one.achievable) for name, one in TECHNOLOGIES.items()
+    }
+    found = {name: estimate(sizing, rate, arguments.compute, arguments.steps) for name, rate in rates.items()}
+    needed = None if arguments.step is None else needed_rate(sizing, arguments.step)
+    switches = None if arguments.radix is None else _switches(arguments, sizing)
+    if arguments.json:
+        print(json.dumps(_as_json(sizing, found, needed, switches), indent=1))  # noqa: T201  # output of the command
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in _as_text(sizing, found, needed, switches))
+    return 0
+
+
+def _switches(arguments: argparse.Namespace, sizing: Sizing) -> Clos:
+    hosts = -(-sizing.ranks // sizing.ranks_per_host)
+    ports = -(-hosts * sizing.links // arguments.rails)
+    try:
+        return clos(ports, arguments.radix, sizing.oversubscription, arguments.rails)
+    except ValueError as error:
+        raise UserError(f"--radix: {error}; give switches of more ports, or more --rails") from None
+
+
+def _as_json(
+    sizing: Sizing, found: Mapping[str, Estimate], needed: float | None, switches: Clos | None
+) -> dict[str, Any]:
+    """Return all values in base units; what is not known is missing."""
+    estimates = [
+        {
+            "link": name,
+            "bytes_per_second": one.rate,
+            "network_seconds": one.network,
+            "step_seconds": one.step,
+            "compute_ratio": one.compute_share,
+            "training_seconds": one.training,
+        }
+        for name, one in found.items()
+    ]
+    result = {
+        "gradient_bytes": sizing.gradients,
+        "traffic_bytes": sizing.traffic,
+        "needed_bytes_per_second": needed,
+        "switches": None if switches is None else {**switches._asdict(), "switches": switches.switches},
+        "estimates": [{key: value for key, value in one.items() if value is not None} for one in estimates],
+    }
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def _as_text(
+    sizing: Sizing, found: Mapping[str, Estimate], needed: float | None, switches: Clos | None
+) -> Iterator[str]:
+    yield f"gradients            {_bytes(sizing.gradients)}"
+    yield f"each GPU sends       {_bytes(sizing.traffic)} a step ({sizing.model}, {sizing.ranks} GPUs)"
+    if needed is not None:
+        yield f"each GPU needs       {_bytes(needed)}/s, if all of it is hidden behind computing"
+    if switches is not None:
+        parts = [f"{switches.leaves} leaves", f"{switches.aggregation} between", f"{switches.spines} spines"]
+        shown = " + ".join(one for one in parts if not one.startswith("0 "))
+        times = f", {switches.networks} times" if switches.networks > 1 else ""
+        yield f"switches             {switches.switches}: {shown}{times}"
+    yield ""
+    yield from _table(found)
+
+
+def _table(found: Mapping[str, Estimate]) -> Iterator[str]:
+    rows = [["link", "a GPU gets", "network of a step", "step", "GPUs compute", "training"]]
+    for name, one in found.items():
+        share = "" if one.compute_share is None else f"{one.compute_share:.1%}"
+        hours = "" if one.training is None else f"{one.training / 3600:.3g} h"
+        step = "" if one.step is None else _seconds(one.step)
+        rows.append([name, f"{_bytes(one.rate)}/s", _seconds(one.network), step, share, hours])
+    kept = [place for place in range(len(rows[0])) if any(row[place] for row in rows[1:])]
+    widths = {place: max(len(row[place]) for row in rows) for place in kept}
+    for row in rows:
+        first, *others = kept
+        cells = [row[first].ljust(widths[first]), *(row[place].rjust(widths[place]) for place in others)]
+        yield "  ".join(cells).rstrip()
+
+
+def _bytes(count: float) -> str:
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count:.3g} B"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+def _rate(rate: float) -> str:
+    return f"{_bytes(rate)}/s"
+
+
+def _read(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """Return a type of argparse, whose errors say what is expected."""
+
+    def read(text: str) -> Parsed:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+    return read
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS or int(text) == 0:
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r}: expected a whole number above zero, of {MAX_DIGITS} digits at most"
+        )
+    return int(text)
+
+
+def _radix(text: str) -> int:
+    if (ports := _count(text)) < 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected two ports at least")
+    return ports
+
+
+def _ratio(text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if not 1 <= ratio <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a ratio of 1 and more, such as 2 for 2:1")
+    return ratio
