@@ -4,6 +4,7 @@ The instances of the dashboard are those of the host, so that queries need no jo
 port, and by device for the kernel's network devices.
 """
 
+from alert_tables import firing
 from host_hardware import errors, optics, pcie, settings
 from joins import (
     DOWN,
@@ -32,7 +33,7 @@ IN_PAUSE = Limits(0.02, 0.1)
 
 def ports() -> list[Panel]:
     """Return the panels of the first screen: the host's health, and its ports one by one."""
-    return [*_counts(), _ports()]
+    return [*_counts(), firing("Alerts of this host", ', host="$host"', width=FULL, height=5), _ports()]
 
 
 def _counts() -> list[Panel]:
@@ -57,7 +58,7 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Links flapping",
-            "RDMA ports whose link went down within the last hour. Reseat or replace the cable.",
+            "RDMA ports whose link went down within the last 10 minutes. Reseat or replace the cable.",
             f"sum({WENT_DOWN})",
             ANY,
             absent="no RDMA",
@@ -83,8 +84,8 @@ def _counts() -> list[Panel]:
         ),
         number(
             "FEC blocks lost",
-            "Blocks of the last hour that forward error correction could not correct, all ports together.",
-            "round(sum(increase(fabric_nic_fec_uncorrectable_blocks_total{}[1h])))",
+            "Blocks of the last 10 minutes that forward error correction could not correct, all ports together.",
+            "round(sum(increase(fabric_nic_fec_uncorrectable_blocks_total{}[10m])))",
             ANY,
             absent="not counted",
             filled=True,
@@ -116,7 +117,8 @@ def _ports() -> Panel:
         "RDMA ports",
         "Each RDMA port, and the switch port that it is connected to by LLDP. One that is slower than expected has"
         " fewer lanes, or a lower rate per lane, than its siblings. Paused by its switch, and pausing it: shares of the"
-        " last 5 minutes; flaps are those of the last hour. Utilization is the mean of 5 minutes.",
+        " last 5 minutes; flaps and lost FEC blocks are those of the last 10 minutes. Utilization is the mean of 5"
+        " minutes.",
         [
             Column("Link", "short", _port("fabric_rdma_link_up{}"), LINK),
             Column("Speed", "bps", _port("8 * fabric_rdma_link_speed_bytes_per_second{}")),
@@ -147,9 +149,17 @@ def _ports() -> Panel:
                 decimals=3,
             ),
             Column(
+                "FEC lost",
+                "short",
+                'label_replace(round(increase(fabric_nic_fec_uncorrectable_blocks_total{}[10m])), "netdev", "$1",'
+                f' "device", "(.+)") * {by_netdev}',
+                limits=ANY,
+                decimals=0,
+            ),
+            Column(
                 "Flaps",
                 "none",
-                _port("round(increase(fabric_rdma_link_down_total{}[1h]))"),
+                _port("round(increase(fabric_rdma_link_down_total{}[10m]))"),
                 limits=ANY,
             ),
             *(

@@ -78,21 +78,7 @@ HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
 """1 for each job that hangs, waits for a straggler or is bound by the network, else 0."""
 
 
-def _elsewhere(alerts: str) -> str:
-    """Return alerts with the label elsewhere, by which those are located that have no host, switch or job."""
-    for label in ("instance", "target", "leaf", "spine", "node_name"):
-        alerts = f'label_replace({alerts}, "elsewhere", "$1", "{label}", "(.+)")'
-    alerts = f'label_join({alerts}, "located", "", "host", "switch", "train_job")'
-    return f'label_replace({alerts}, "elsewhere", "", "located", ".+")'
-
-
-FIRING = _elsewhere(
-    '(time() - ALERTS_FOR_STATE{alertname=~"Fabric.+", severity=~"critical|warning"}'
-    ' and ignoring (alertstate) ALERTS{alertstate="firing"})'
-)
-"""Seconds for which alerts have been active, of those that fire."""
-
-WENT_DOWN = "(increase(fabric_rdma_link_down_total{}[1h]) > bool 0)"
+WENT_DOWN = "(increase(fabric_rdma_link_down_total{}[10m]) > bool 0)"
 
 MARKED = Limits(0.05, 0.1)
 """Shares of packets with the ECN mark; above the latter there is an alert."""

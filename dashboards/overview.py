@@ -4,8 +4,8 @@ Every panel must stay readable for thousands of ports: lines are drawn by rail, 
 only where something is wrong. What many ports are read for is recorded by alerts/records.
 """
 
+from alert_tables import firing
 from joins import (
-    FIRING,
     HELD_UP,
     IN_PAUSE,
     MARKED,
@@ -20,34 +20,20 @@ from joins import (
 )
 from overview_fabric import jobs, switches
 from overview_hosts import congestion, links_of_hosts, rails
-from panels import ANY, HALF, QUARTER, WAYS, Limits, Panel, Query, lines, meaning, number
+from panels import ANY, HALF, QUARTER, WAYS, Limits, Panel, Query, lines, number
 from reading import sources as source_table
 from reading import ticks
 from tables import Column, grid, table_of
 
-SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
-
-WIDTHS = {
-    "severity": 85,
-    "host": 80,
-    "rail": 50,
-    "netdev": 60,
-    "port": 90,
-    "train_job": 85,
-    "rank": 50,
-    "elsewhere": 80,
-}
-"""Widths of columns of alerts, in pixels."""
-
 SLOW = "sum by (job, instance) (fabric_rdma_link_degraded{})"
-FEC = "increase(fabric_nic_fec_uncorrectable_blocks_total{}[1h])"
+FEC = "increase(fabric_nic_fec_uncorrectable_blocks_total{}[10m])"
 LATE_RANKS = "host:fabric_nccl_straggler:count"
 """Recorded: the verdicts are those of collectors, and the hosts of ranks are exported by the hosts."""
 
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
-    return [*_counts(), _firing(), _hosts_with_faults(), *_trends()]
+    return [*_counts(), firing("Firing alerts", width=14, height=9), _hosts_with_faults(), *_trends()]
 
 
 def _counts() -> list[Panel]:
@@ -129,28 +115,12 @@ def _alerts(severity: str) -> str:
     return f"count({firing}) or 0 * count(host:fabric_rdma_info:info{{}})"
 
 
-def _firing() -> Panel:
-    return table_of(
-        "Firing alerts",
-        "Alerts that fire, the oldest first: what is wrong, where, and for how long. Alertmanager mutes consequences of"
-        " others, which are shown here; `elsewhere` is a leaf, node, target or exporter. Each has a runbook.",
-        [Column("for", "s", FIRING, decimals=0, width=75)],
-        labels=["severity", "alertname", "host", "rail", "netdev", "switch", "port", "train_job", "rank", "elsewhere"],
-        worst=("-severity",),
-        absent="no alert fires",
-        width=14,
-        height=9,
-        colors={"severity": SEVERITIES},
-        widths=WIDTHS,
-    )
-
-
 def _hosts_with_faults() -> Panel:
     return table_of(
         "Hosts with faults",
-        "RDMA ports that are down or missing, are slow, or went down in the last hour; PCIe links that are slow; share"
-        " of the last 5 minutes in pause by the switch (paused), and of the switch by the host (pausing); packets"
-        " retransmitted (retr.); FEC blocks lost in the last hour; ranks that their job waits for.",
+        "RDMA ports that are down or missing, are slow, or went down in the last 10 minutes; PCIe links that are slow;"
+        " share of the last 5 minutes in pause by the switch (paused), and of the switch by the host (pausing); packets"
+        " retransmitted (retr.); FEC blocks lost in the last 10 minutes; ranks that their job waits for.",
         [
             _count("Down", f"({MISSING} > 0) * {ON_HOST}"),
             _count("Slow", f"({SLOW} > 0) * {ON_HOST}"),

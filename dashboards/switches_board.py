@@ -1,7 +1,8 @@
 """The dashboard of switches: which are silent, ports with faults, uplinks, congestion, errors and neighbours."""
 
+from alert_tables import firing
 from joins import MARKED, PHYSICAL, higher
-from panels import ANY, FULL, HALF, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
+from panels import ANY, FULL, HALF, QUARTER, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, info_table, table_of, top_list
 
 ON = where('switch=~"$switch"')
@@ -44,7 +45,8 @@ UNEVEN = Limits(0.1, 0.2)
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
-    return [*_counts(), *_faults(), *_trends()]
+    alerts = firing("Alerts of switches", ', switch=~"$switch"', place=("severity", "alertname", "switch"), width=HALF)
+    return [*_counts(), alerts, _ports_with_faults(), _silent(), *_trends()]
 
 
 def _counts() -> list[Panel]:
@@ -120,39 +122,34 @@ def _counts() -> list[Panel]:
     ]
 
 
-def _faults() -> list[Panel]:
-    return [
-        table_of(
-            "Silent switches",
-            "Switches whose last poll failed; target is the name in the configuration.",
-            [Column("State", "short", f"fabric_switch_up{ON} == 0", meaning({0: ("failing", "red")}))],
-            labels=["switch", "target"],
-            absent="all respond",
-            width=6,
-        ),
-        table_of(
-            "Ports with faults",
-            "Ports that went down within an hour, are slow, or have errors, FEC uncorrectable blocks or discards (per"
-            " second, over 5 minutes); with the neighbour by LLDP. A port to a host is slow if it is slower than the"
-            " middle one of its switch.",
-            [
-                Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY),
-                Column(
-                    "Speed",
-                    "bps",
-                    _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"),
-                    limits=Limits(1, 1),
-                ),
-                Column("Errors/s", "short", _with_peer(f"{_port_errors(fec=False)} > 0"), limits=LOSSES),
-                Column("FEC lost/s", "short", _with_peer(f"{_fec_lost()} > 0"), limits=LOSSES),
-                Column("Discards/s", "short", _with_peer(f"{_discards()} > 0"), limits=LOSSES),
-            ],
-            labels=["switch", "port", "peer"],
-            worst=("Down", "Errors/s", "Discards/s"),
-            absent="no port with a fault",
-            width=18,
-        ),
-    ]
+def _silent() -> Panel:
+    return table_of(
+        "Silent switches",
+        "Switches whose last poll failed; target is the name in the configuration.",
+        [Column("State", "short", f"fabric_switch_up{ON} == 0", meaning({0: ("failing", "red")}))],
+        labels=["switch", "target"],
+        absent="all respond",
+        width=QUARTER,
+    )
+
+
+def _ports_with_faults() -> Panel:
+    return table_of(
+        "Ports with faults",
+        "Ports that went down within an hour, are slow, or have errors, FEC uncorrectable blocks or discards (per"
+        " second, over 5 minutes); with the neighbour by LLDP. A port to a host is slow if it is slower than the"
+        " middle one of its switch.",
+        [
+            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY),
+            Column("Speed", "bps", _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"), limits=ANY),
+            Column("Errors/s", "short", _with_peer(f"{_port_errors(fec=False)} > 0"), limits=LOSSES),
+            Column("FEC/s", "short", _with_peer(f"{_fec_lost()} > 0"), limits=LOSSES),
+            Column("Discards/s", "short", _with_peer(f"{_discards()} > 0"), limits=LOSSES, width=90),
+        ],
+        labels=["switch", "port", "peer"],
+        worst=("-switch", "-port"),
+        absent="no port with a fault",
+    )
 
 
 def _trends() -> list[Panel]:
@@ -166,21 +163,25 @@ def _trends() -> list[Panel]:
             top=1,
             limits=FULLNESS,
             decimals=0,
+            width=QUARTER,
         ),
         top_list(
-            "Hosts that pause a switch (PFC frames received)",
-            "PFC frames per second that a port to a host receives: the host cannot receive as fast as packets arrive.",
+            "Hosts that pause a switch (PFC)",
+            "PFC frames per second, over 5 minutes, that a port to a host receives: the host cannot receive as fast as"
+            " packets arrive.",
             "pps",
             f"sum by (switch, port, peer) ((rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})"
             f" * on (job, instance, switch, port) group_left (peer) {_neighbours(TO_HOSTS)})",
             labels=["peer", "switch", "port"],
+            width=QUARTER,
         ),
         top_list(
-            "Switches that pause others (PFC frames sent)",
-            "PFC frames per second that a switch sends: one of its own queues is full.",
+            "Switches that pause others (PFC)",
+            "PFC frames per second, over 5 minutes, that a switch sends: one of its own queues is full.",
             "pps",
             f"sum by (switch) (rate(fabric_switch_transmit_pfc_frames_total{ON}[5m]) {PHYSICAL})",
             labels=["switch"],
+            width=QUARTER,
         ),
     ]
 

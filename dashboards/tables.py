@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import common, prometheus, table
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from links import BOARDS, value_link
-from panels import HALF, HEIGHT, THIRD, Limits, Query, framed, letter, steps, targets_of, thresholds
+from panels import GREY, HALF, HEIGHT, THIRD, Limits, Query, framed, letter, steps, targets_of, thresholds
 
 LEAST_COLUMN = 60
 """Least width of a column in pixels; Grafana's 150 leave five columns in half a screen."""
@@ -166,11 +166,8 @@ def grid(
     panel.with_transformation(
         model.DataTransformerConfig(id_val="organize", options={"renameByName": {corner: row}, "excludeByName": {}})
     )
-    empty = model.DashboardSpecialValueMapOptions(
-        match=model.SpecialValueMatch.NULL_AND_NAN, result=model.ValueMappingResult(text=NOTHING, color="transparent")
-    )
     shown = [
-        model.DynamicConfigValue(id_val="mappings", value=[meaning, model.SpecialValueMap(options=empty)]),
+        model.DynamicConfigValue(id_val="mappings", value=[meaning, _nothing("transparent")]),
         model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-background", "mode": "basic"}),
         model.DynamicConfigValue(id_val="custom.align", value="center"),
     ]
@@ -219,6 +216,13 @@ def _labels(
     return panel
 
 
+def _nothing(color: str) -> model.SpecialValueMap:
+    """Return the look of a cell without a value: neither good nor bad."""
+    result = model.ValueMappingResult(text=NOTHING, color=color)
+    options = model.DashboardSpecialValueMapOptions(match=model.SpecialValueMatch.NULL_AND_NAN, result=result)
+    return model.SpecialValueMap(options=options)
+
+
 def _colored(meaning: model.ValueMap) -> list[model.DynamicConfigValue]:
     return [
         model.DynamicConfigValue(id_val="mappings", value=[meaning]),
@@ -238,6 +242,7 @@ def _overrides(column: Column) -> list[model.DynamicConfigValue]:
         }
         overrides += [
             model.DynamicConfigValue(id_val="thresholds", value=found),
+            model.DynamicConfigValue(id_val="mappings", value=[_nothing(GREY)]),
             model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
         ]
     if column.decimals is not None:

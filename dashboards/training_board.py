@@ -1,7 +1,8 @@
 """The dashboard of training jobs: verdicts, stragglers and the network; training_timings.py has its other rows."""
 
+from alert_tables import firing
 from joins import MISSING, PAUSED
-from panels import ANY, FULL, HALF, Limits, Panel, Query, lines, meaning, number, where
+from panels import ANY, FULL, HALF, QUARTER, THIRD, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, table_of, top_list
 from training_joins import JOBS, LOST_GPUS, ON_HOSTS, PLACES, by_job, with_host, with_verdict
 from training_timings import budgets, delivery, timings, transport
@@ -140,6 +141,7 @@ def _trends() -> list[Panel]:
             "short",
             [Query(f"topk(5, {LOST_GPUS} > 0)", "{{train_job}} {{cause}}")],
             height=7,
+            width=QUARTER,
         ),
         lines(
             "Bus bandwidth between nodes",
@@ -148,14 +150,14 @@ def _trends() -> list[Panel]:
             "Bps",
             [Query(f"min by (train_job) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS})", "{{train_job}}")],
             height=7,
+            width=QUARTER,
         ),
-        lines(
-            "Waiting",
-            "Share of time lost to stragglers, or else waited by the median rank.",
-            "percentunit",
-            [Query(by_job("fabric_nccl_waited_ratio"), "{{train_job}}")],
+        firing(
+            "Alerts of jobs",
+            ', train_job=~"$train_job"',
+            place=("severity", "alertname", "train_job", "host"),
+            width=HALF,
             height=7,
-            decimals=0,
         ),
     ]
 
@@ -170,8 +172,16 @@ def ranks() -> list[Panel]:
             "percentunit",
             f"max by (train_job, rank, host) ({with_host(f'rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])')})",
             LATE,
-            width=HALF,
             labels=["train_job", "rank", "host"],
+        ),
+        lines(
+            "Waiting",
+            "Share of time lost to stragglers, or else waited by the median rank.",
+            "percentunit",
+            [Query(by_job("fabric_nccl_waited_ratio"), "{{train_job}}")],
+            top=1,
+            width=THIRD,
+            decimals=0,
         ),
         lines(
             "Time in collectives of jobs",
@@ -185,7 +195,7 @@ def ranks() -> list[Panel]:
                 )
             ],
             top=1,
-            width=HALF,
+            width=THIRD,
         ),
         table_of(
             "All ranks",

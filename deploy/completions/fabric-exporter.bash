@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_fabric_exporter_ib_subparsers=(topology diff)
-_shtab_fabric_exporter_subparsers=(run check-config demo demo-cluster probe snapshot replay hook ib)
+_shtab_fabric_exporter_subparsers=(run check-config demo demo-cluster probe snapshot replay estimate hook ib)
 
 _shtab_fabric_exporter_run_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --config.file --path.sysfs --path.procfs --path.dev --path.nic-replay --shard)
 _shtab_fabric_exporter_check_config_option_strings=(-h --help --config.file --web.config.file)
@@ -15,6 +15,7 @@ _shtab_fabric_exporter_demo_cluster_option_strings=(-h --help --fault --interval
 _shtab_fabric_exporter_probe_option_strings=(-h --help --config.file --module --auth --metrics --snmp.version --snmp.community-file --snmp.community-env --snmp.user --snmp.auth --snmp.auth-password-file --snmp.priv --snmp.priv-password-file)
 _shtab_fabric_exporter_snapshot_option_strings=(-h --help --host --modules --raw --path.sysfs --config.file --snmp.version --snmp.community-file --snmp.community-env --snmp.user --snmp.auth --snmp.auth-password-file --snmp.priv --snmp.priv-password-file)
 _shtab_fabric_exporter_replay_option_strings=(-h --help --listen --community)
+_shtab_fabric_exporter_estimate_option_strings=(-h --help --parameters --bytes --precision --ranks --model --links --ranks-per-host --oversubscription --rate --compute --step --steps --radix --rails --json)
 _shtab_fabric_exporter_hook_option_strings=(-h --help --output)
 _shtab_fabric_exporter_ib_topology_option_strings=(-h --help --dot --json --no-counters --device --port --m-key-file --timeout --window --per-destination --per-second --retries)
 _shtab_fabric_exporter_ib_diff_option_strings=(-h --help --json --device --port --m-key-file --timeout --window --per-destination --per-second --retries)
@@ -49,8 +50,10 @@ _shtab_fabric_exporter_run___log_format_choices=(logfmt json)
 _shtab_fabric_exporter_demo___log_level_choices=(debug info warning error warn)
 _shtab_fabric_exporter_demo___log_format_choices=(logfmt json)
 _shtab_fabric_exporter_demo___demo_fault_choices=(degraded-link link-down flapping-link missing-port slow-pcie dirty-optic pause-storm imbalance straggler switch-silent)
+_shtab_fabric_exporter_estimate___precision_choices=(fp32 tf32 bf16 fp16 fp8)
+_shtab_fabric_exporter_estimate___model_choices=(payload ring tree sharp)
 _shtab_fabric_exporter_ib_pos_0_choices=(topology diff)
-_shtab_fabric_exporter_pos_0_choices=(run check-config demo demo-cluster probe snapshot replay hook ib)
+_shtab_fabric_exporter_pos_0_choices=(run check-config demo demo-cluster probe snapshot replay estimate hook ib)
 
 _shtab_fabric_exporter_run__h_nargs=0
 _shtab_fabric_exporter_run___help_nargs=0
@@ -71,6 +74,9 @@ _shtab_fabric_exporter_snapshot___modules_nargs=0
 _shtab_fabric_exporter_snapshot___raw_nargs=0
 _shtab_fabric_exporter_replay__h_nargs=0
 _shtab_fabric_exporter_replay___help_nargs=0
+_shtab_fabric_exporter_estimate__h_nargs=0
+_shtab_fabric_exporter_estimate___help_nargs=0
+_shtab_fabric_exporter_estimate___json_nargs=0
 _shtab_fabric_exporter_hook__h_nargs=0
 _shtab_fabric_exporter_hook___help_nargs=0
 _shtab_fabric_exporter_ib_topology__h_nargs=0

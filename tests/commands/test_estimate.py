@@ -1,10 +1,13 @@
 """The command `estimate`: its tables, JSON, and wrong flags."""
 
 import json
+import re
+import shlex
 
 import pytest
 
 from exporter import cli
+from tests.helpers.paths import ROOT
 
 BERT = ["--bytes", "440MB", "--model", "payload", "--rate", "110MB/s", "--rate", "11GB/s", "--compute", "150ms"]
 
@@ -23,6 +26,15 @@ def test_a_table_for_some_rates(capsys):
         "110 MB/s    110 MB/s                4 s  4.15 s          3.6%     115 h",
         "11 GB/s      11 GB/s              40 ms  190 ms         78.9%    5.28 h",
     ]
+
+
+def test_the_commands_of_the_document_print_what_it_shows(capsys):
+    page = (ROOT / "docs" / "estimate.md").read_text()
+    first, second = (shlex.split(block) for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert first[:2] == second[:2] == ["fabric-exporter", "estimate"]
+    assert estimated(capsys, *first[2:]) == shown
+    assert "leaves" in estimated(capsys, *second[2:])
 
 
 def test_columns_without_a_value_are_left_out_and_usual_links_are_compared(capsys):

@@ -458,7 +458,12 @@ def test_queries_follow_the_linter(panel, target):
         if one.name not in OF_PROMETHEUS | OF_ALL_TARGETS:
             assert {matcher.name for matcher in one.matchers.matchers} >= {"job", "instance"}, one.name
     counted = re.findall(r"(\w+\()?fabric_\w+_(?:total|bucket|count)\{[^}]*\}(\[[^]]*\])?", target["expr"])
-    assert set(counted) <= {("rate(", "[$__rate_interval]"), ("rate(", "[5m]"), ("increase(", "[1h]")}
+    assert set(counted) <= {
+        ("rate(", "[$__rate_interval]"),
+        ("rate(", "[5m]"),
+        ("increase(", "[10m]"),
+        ("increase(", "[1h]"),
+    }
     if panel["type"] in {"timeseries", "heatmap"}:
         assert {window for _, window in counted} <= {"[$__rate_interval]"}
         assert target["range"] is True
