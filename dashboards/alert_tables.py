@@ -50,10 +50,10 @@ def firing(
     return table_of(
         title,
         "Alerts that fire: what is wrong, where, and for how long. Alertmanager mutes consequences of others, which are"
-        " shown here. Several rails, ports or ranks of one place are one row; `alerts` is their number. Each has a"
-        " runbook.",
+        " shown here. Alerts about several rails, ports or ranks of one place are one row, with their number. The"
+        " runbook of each is docs/runbooks/ and its name.",
         [
-            Column("alerts", "none", number, decimals=0, width=60),
+            Column("places", "none", number, decimals=0, width=60),
             Column("for", "s", f"max by ({by}) ({alerts})", decimals=0, width=75),
         ],
         labels=place,
@@ -63,7 +63,7 @@ def firing(
         width=width,
         height=height,
         colors={"severity": SEVERITIES},
-        widths={name: width for name, width in WIDTHS.items() if name in (*place, *DETAILS)},
+        widths={name: pixels for name, pixels in WIDTHS.items() if name in (*place, *DETAILS)},
     )
 
 

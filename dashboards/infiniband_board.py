@@ -25,7 +25,7 @@ FULLNESS = Limits(0.6, 0.8)
 """Utilization of an uplink; above the latter there is an alert if others have room."""
 
 UNEVEN = Limits(0.1, 0.2)
-"""How far the busiest uplink is above the mean; above the latter there is an alert if it is nearly full."""
+"""How far the busiest uplink is above the mean; above the latter there is an alert."""
 
 ERRORS = {
     "Symbol errors": "symbol_errors",

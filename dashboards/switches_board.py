@@ -40,7 +40,7 @@ FULLNESS = Limits(0.6, 0.8)
 """Utilization of an uplink; above the latter there is an alert if others have room."""
 
 UNEVEN = Limits(0.1, 0.2)
-"""How far the busiest uplink is above the mean; above the latter there is an alert if it is nearly full."""
+"""How far the busiest uplink is above the mean; above the latter there is an alert."""
 
 
 def now() -> list[Panel]:
@@ -110,9 +110,9 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Uneven uplinks",
-            "How far the busiest uplink of a switch is above the mean of all, at the worst switch. It matters if"
-            " that uplink is nearly full.",
-            f"max(fabric_switch_transmit_imbalance_ratio{UPLINKS})",
+            "How far the busiest uplink of a switch is above the mean of all, at the worst switch and in the worse"
+            " direction. Above 20 % FabricUplinkImbalance fires; FabricUplinkOverloaded if it delays a job.",
+            f"max({higher(*(f'fabric_switch_{way}_imbalance_ratio{UPLINKS}' for way in WAYS))})",
             Limits(0.2, 1_000_000),
             unit="percentunit",
             absent="no uplinks",

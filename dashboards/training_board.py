@@ -51,9 +51,9 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Slowed down",
-            "Jobs that need more than 10 % longer for a step, or for their collectives, than in their own best ten"
+            "Jobs that need more than 15 % longer for a step, or for their collectives, than in their own best ten"
             " minutes. One that began slow is not among them: compare the bandwidth of jobs of one shape.",
-            f"sum(max by (train_job) (fabric_nccl_regression_ratio{JOBS}) > bool 1.1)",
+            f"sum(max by (train_job) (fabric_nccl_regression_ratio{JOBS}) > bool 1.15)",
             ANY,
             absent="not known yet",
             filled=True,

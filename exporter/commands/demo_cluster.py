@@ -82,7 +82,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter  # the default one breaks names at their hyphens
     width = max(map(len, KINDS)) + 1
     parser.epilog = f"faults, as {GRAMMAR}, such as pause-storm:gpu-002/4@2m-5m:\n" + "\n".join(
-        f"  {name + ':':{width}} {kind.default or 'the job'} {kind.text}" for name, kind in KINDS.items()
+        f"  {name + ':':{width}} {f'{kind.default} {kind.text}'.strip()}" for name, kind in KINDS.items()
     )
     parser.add_argument(
         "--fault",

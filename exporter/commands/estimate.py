@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from exporter.config.errors import UserError
@@ -39,6 +39,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         choices=["payload", "ring", "tree", "sharp"],
         default="ring",
         help="what each GPU sends: the gradients once (payload), or as AllReduce does (default ring)",
+    )
+    parser.add_argument(
+        "--hierarchical",
+        action="store_true",
+        help="the GPUs of a host share the rings, so that each link carries a part, as with NCCL",
     )
     parser.add_argument("--links", type=_count, default=8, metavar="COUNT", help="links of a host (default 8)")
     parser.add_argument(
@@ -79,11 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.links,
         arguments.ranks_per_host,
         arguments.oversubscription,
+        arguments.hierarchical,
     )
-    rates = {_rate(rate): rate / sizing.oversubscription for rate in arguments.rate} or {
-        name: sizing.share(one.achievable) for name, one in TECHNOLOGIES.items()
-    }
-    found = {name: estimate(sizing, rate, arguments.compute, arguments.steps) for name, rate in rates.items()}
+    rates = [(_rate(rate), rate / sizing.oversubscription) for rate in arguments.rate]
+    rates = rates or [(name, sizing.share(one.achievable)) for name, one in TECHNOLOGIES.items()]
+    found = [(name, estimate(sizing, rate, arguments.compute, arguments.steps)) for name, rate in rates]
     needed = None if arguments.step is None else needed_rate(sizing, arguments.step)
     switches = None if arguments.radix is None else _switches(arguments, sizing)
     if arguments.json:
@@ -94,8 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _switches(arguments: argparse.Namespace, sizing: Sizing) -> Clos:
-    hosts = -(-sizing.ranks // sizing.ranks_per_host)
-    ports = -(-hosts * sizing.links // arguments.rails)
+    ports = -(-sizing.hosts * sizing.links // arguments.rails)
     try:
         return clos(ports, arguments.radix, sizing.oversubscription, arguments.rails)
     except ValueError as error:
@@ -103,7 +107,7 @@ def _switches(arguments: argparse.Namespace, sizing: Sizing) -> Clos:
 
 
 def _as_json(
-    sizing: Sizing, found: Mapping[str, Estimate], needed: float | None, switches: Clos | None
+    sizing: Sizing, found: Sequence[tuple[str, Estimate]], needed: float | None, switches: Clos | None
 ) -> dict[str, Any]:
     """Return all values in base units; what is not known is missing."""
     estimates = [
@@ -115,7 +119,7 @@ def _as_json(
             "compute_ratio": one.compute_share,
             "training_seconds": one.training,
         }
-        for name, one in found.items()
+        for name, one in found
     ]
     result = {
         "gradient_bytes": sizing.gradients,
@@ -128,24 +132,24 @@ def _as_json(
 
 
 def _as_text(
-    sizing: Sizing, found: Mapping[str, Estimate], needed: float | None, switches: Clos | None
+    sizing: Sizing, found: Sequence[tuple[str, Estimate]], needed: float | None, switches: Clos | None
 ) -> Iterator[str]:
     yield f"gradients            {_bytes(sizing.gradients)}"
     yield f"each GPU sends       {_bytes(sizing.traffic)} a step ({sizing.model}, {sizing.ranks} GPUs)"
     if needed is not None:
         yield f"each GPU needs       {_bytes(needed)}/s, if all of it is hidden behind computing"
     if switches is not None:
-        parts = [f"{switches.leaves} leaves", f"{switches.aggregation} between", f"{switches.spines} spines"]
-        shown = " + ".join(one for one in parts if not one.startswith("0 "))
+        parts = (("leaves", switches.leaves), ("aggregation", switches.aggregation), ("spines", switches.spines))
+        shown = " + ".join(f"{count} {name}" for name, count in parts if count)
         times = f", {switches.networks} times" if switches.networks > 1 else ""
         yield f"switches             {switches.switches}: {shown}{times}"
     yield ""
     yield from _table(found)
 
 
-def _table(found: Mapping[str, Estimate]) -> Iterator[str]:
+def _table(found: Sequence[tuple[str, Estimate]]) -> Iterator[str]:
     rows = [["link", "a GPU gets", "network of a step", "step", "GPUs compute", "training"]]
-    for name, one in found.items():
+    for name, one in found:
         share = "" if one.compute_share is None else f"{one.compute_share:.1%}"
         hours = "" if one.training is None else f"{one.training / 3600:.3g} h"
         step = "" if one.step is None else _seconds(one.step)

@@ -217,10 +217,10 @@ def test_it_stops_while_it_starts(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_port_that_is_taken_is_one_error_and_no_program_is_left(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with started(tmp_path, "--first-port", str(port - 1)) as process:
-            assert process.wait(timeout=120) == 1
+    first = free_port()  # outside of the ephemeral range: connections take none of the consecutive ports
+    port = first + 1
+    with socket.create_server(("127.0.0.1", port)), started(tmp_path, "--first-port", str(first)) as process:
+        assert process.wait(timeout=120) == 1
     assert running(tmp_path) == []
     (line,) = (tmp_path / "err").read_text().splitlines()
     assert "ended with status" in line

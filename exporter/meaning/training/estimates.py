@@ -28,7 +28,7 @@ class Technology(NamedTuple):
     achievable: float
 
 
-def _bits(rate: float) -> float:
+def _gigabits(rate: float) -> float:
     return rate * 1e9 / 8
 
 
@@ -37,14 +37,14 @@ REACHED = 0.8
 
 TECHNOLOGIES: Mapping[str, Technology] = MappingProxyType(
     {
-        "1 GbE TCP": Technology(_bits(1), 110e6),
-        "10 GbE TCP": Technology(_bits(10), 1.1e9),
-        "25 GbE TCP": Technology(_bits(25), 2.8e9),
-        "100 GbE TCP": Technology(_bits(100), 9e9),
-        "100 GbE RoCE, EDR": Technology(_bits(100), 11e9),
-        "200 GbE RoCE, HDR": Technology(_bits(200), _bits(200) * REACHED),
-        "400 GbE RoCE, NDR": Technology(_bits(400), _bits(400) * REACHED),
-        "800 GbE RoCE, XDR": Technology(_bits(800), _bits(800) * REACHED),
+        "1 GbE TCP": Technology(_gigabits(1), 110e6),
+        "10 GbE TCP": Technology(_gigabits(10), 1.1e9),
+        "25 GbE TCP": Technology(_gigabits(25), 2.8e9),
+        "100 GbE TCP": Technology(_gigabits(100), 9e9),
+        "100 GbE RoCE, EDR": Technology(_gigabits(100), 11e9),
+        "200 GbE RoCE, HDR": Technology(_gigabits(200), _gigabits(200) * REACHED),
+        "400 GbE RoCE, NDR": Technology(_gigabits(400), _gigabits(400) * REACHED),
+        "800 GbE RoCE, XDR": Technology(_gigabits(800), _gigabits(800) * REACHED),
     }
 )
 """Links by name. Rates of TCP and of 100 Gb/s are those that file transfers and RDMA tests reach."""
@@ -61,6 +61,8 @@ class Sizing:
         links: Links of a host …
         ranks_per_host: … and the ranks that share them.
         oversubscription: Speed of all ports to hosts of a leaf over that of its uplinks.
+        hierarchical: Whether the ranks of a host share the rings, so that each link carries its part of what a ring
+            sends, as NCCL builds them; else each rank sends everything by itself.
     """
 
     gradients: float
@@ -69,13 +71,20 @@ class Sizing:
     links: int = 8
     ranks_per_host: int = 8
     oversubscription: float = 1.0
+    hierarchical: bool = False
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of the job."""
+        return ceil(self.ranks / self.ranks_per_host)
 
     @property
     def traffic(self) -> float:
-        """Bytes that each rank sends in a step."""
-        if self.model == "payload":
-            return self.gradients
-        return sent(Operation("AllReduce", self.gradients), self.ranks, self.model)
+        """Bytes that each rank sends between hosts in a step."""
+        whole = self.gradients
+        if self.model != "payload":
+            whole = sent(Operation("AllReduce", self.gradients), self.ranks, self.model)
+        return whole * self.hosts / self.ranks if self.hierarchical else whole
 
     def share(self, rate: float) -> float:
         """Return the bytes per second of a rank, by those of a link."""
@@ -150,20 +159,22 @@ class Clos(NamedTuple):
 def clos(ports: int, radix: int, oversubscription: float = 1.0, networks: int = 1) -> Clos:
     """Return the switches that connect so many ports of hosts, in each of some equal networks.
 
-    One leaf is enough for as many ports as it has; two levels for radix ports of leaves. Three levels are pods of two
-    levels below spines, without oversubscription above the leaves.
+    One leaf is enough for as many ports as it has; two levels for as many leaves as a spine has ports. Three levels are
+    pods of as many leaves as half of the ports of a switch, without oversubscription above the leaves.
 
     Raises:
         ValueError: Three levels are not enough.
     """
     if ports <= radix:
         return Clos(1, 0, 0, networks)
+    half = max(radix // 2, 1)
     down = min(max(int(radix * oversubscription / (1 + oversubscription)), 1), radix - 1)
     up = radix - down
     leaves = ceil(ports / down)
     if leaves <= radix:
         return Clos(leaves, 0, ceil(leaves * up / radix), networks)
-    aggregation = ceil(leaves * up / (radix // 2))
-    if aggregation > radix * radix // 2:
+    pods = ceil(leaves / half)
+    if pods > radix:
         raise ValueError(f"{ports} ports need more than three levels of switches of {radix} ports")
-    return Clos(leaves, aggregation, ceil(aggregation / 2), networks)
+    aggregation = pods * up
+    return Clos(leaves, aggregation, ceil(aggregation * half / radix), networks)

@@ -11,6 +11,7 @@ from exporter.meaning.training.estimates import (
     gradients_of,
     needed_rate,
 )
+from exporter.meaning.training.step_budget import Plan, budget
 
 
 @pytest.mark.parametrize(("rate", "network", "share", "hours"), [(110e6, 4.0, 0.036, 115), (11e9, 0.040, 0.79, 5.3)])
@@ -53,6 +54,13 @@ def test_reduction_in_the_network_sends_about_half_of_a_ring():
     assert Sizing(1e9, 64, "sharp").traffic == 1e9
 
 
+def test_the_gpus_of_a_host_share_the_rings_as_in_the_budget_of_a_step():
+    """64 hosts of 8 GPUs, 14 GB, a link of 50 GB/s each: about 2 * 63/64 * 1.75 / 50 = 68.9 ms."""
+    sizing = Sizing(14e9, 512, hierarchical=True)
+    plan = Plan(7e9, 512, nodes=64, bandwidth=50e9)
+    assert estimate(sizing, 50e9).network == budget(plan).expected_network == pytest.approx(0.0689, rel=0.02)
+
+
 def test_what_is_not_known_is_not_estimated():
     found = estimate(Sizing(440e6, 8), 1e9)
     assert (found.step, found.compute_share, found.training) == (None, None, None)
@@ -80,6 +88,22 @@ def test_switches_of_a_network(ports, radix, oversubscription, networks, expecte
     assert (found, found.switches) == (expected, switches)
 
 
-def test_a_network_of_more_than_three_levels_is_refused():
-    with pytest.raises(ValueError, match="1025 ports need more than three levels of switches of 16 ports"):
-        clos(1025, 16)
+@pytest.mark.parametrize(("radix", "oversubscription", "most"), [(16, 1, 1024), (64, 3, 98304), (2, 1, 2)])
+def test_a_network_of_more_than_three_levels_is_refused(radix, oversubscription, most):
+    """Pods of radix / 2 leaves, as many as a spine has ports."""
+    assert clos(most, radix, oversubscription).leaves <= radix * radix // 2
+    with pytest.raises(ValueError, match=f"{most + 1} ports need more than three levels of switches of {radix} ports"):
+        clos(most + 1, radix, oversubscription)
+
+
+@pytest.mark.parametrize("radix", [4, 16, 33, 64])
+@pytest.mark.parametrize("oversubscription", [1, 2, 3])
+def test_the_levels_of_a_network_offer_enough_ports_to_each_other(radix, oversubscription):
+    down = int(radix * oversubscription / (1 + oversubscription))
+    for ports in range(radix + 1, radix * down // 2, max(radix * down // 40, 1)):
+        found = clos(ports, radix, oversubscription)
+        uplinks = found.leaves * (radix - down)
+        assert found.leaves * down >= ports
+        above = found.aggregation or found.spines
+        assert above * (radix // 2 if found.aggregation else radix) >= uplinks
+        assert found.spines * radix >= found.aggregation * (radix // 2)
