@@ -3,7 +3,7 @@
 In a query `{}` is replaced by the selection of jobs and instances.
 """
 
-from panels import meaning, where
+from panels import GREY, Limits, meaning, where
 
 PORT_INFO = "on (job, instance, device, port) group_left (host, rail, netdev) fabric_rdma_info{}"
 NIC_INFO = "on (job, instance, device) group_left (host) fabric_nic_info{}"
@@ -17,6 +17,71 @@ instance is another one. A join that matches two series of one rank, as just aft
 
 PORT = "rail {{rail}} {{device}}/{{port}}"
 """The legend of an RDMA port of one host."""
+
+SWITCH_PORTS = (
+    "fabric_rdma_info{} * on (mac) group_left (switch, switch_port)"
+    ' topk by (mac) (1, switch_port:fabric_link_info:mac{job=~".+", instance=~".+"})'
+)
+"""The switch and its port of each RDMA port, by the MAC address in LLDP, as recorded. Another exporter than the host's
+polls the switches, so any instance matches. A bond has the address of one of its members, and a join that matches two
+series of one address fails."""
+
+_NO_PORT = where('kind!="physical"')
+PHYSICAL = f"unless on (job, instance, switch, port) fabric_switch_info{_NO_PORT}"
+"""Keeps the ports of a metric of switches: bundles and sub-interfaces repeat the counters of their ports."""
+
+SATURATED = (
+    "((fabric_rdma_saturated{} or fabric_rdma_device_saturated{} or fabric_nic_saturated{}) == 1)"
+    " * on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
+    f" or fabric_switch_saturated{{}} == 1 {PHYSICAL}"
+)
+"""Counters of hosts, with the host, and of switches that count no further."""
+
+JOBS_OF = "max by (job, instance, train_job, host) (fabric_nccl_rank_info{}) * on (job, instance) group_left"
+"""Joins a value of a host to the jobs that run on it; the right side has one series per exporter."""
+
+DEGRADED = "on (job, instance, device, port) fabric_rdma_link_degraded{} == 1"
+DOWN = "on (job, instance, device, port) fabric_rdma_link_up{} == 0"
+PCI_DEGRADED = "on (job, instance, pci) fabric_pci_link_degraded{} == 1"
+
+PAUSED, PAUSES = (f"device:fabric_nic_{way}_paused_seconds:rate{{}}" for way in ("receive", "transmit"))
+"""Shares of the last 5 minutes that a device was paused, and that it paused its switch, recorded with host and rail."""
+
+MISSING = "host:fabric_rdma_ports_ready:missing{}"
+"""RDMA ports of each host that are down or missing, recorded; spare ports of another host do not compensate them."""
+
+ON_HOST = "on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
+"""Joins the recorded host to a metric with one series per exporter."""
+
+IN_PAUSE = "device:fabric_nic_paused_seconds:max{}"
+"""The higher of both, recorded."""
+
+STATES_OF_RAILS = "rail:fabric_rdma_link_up:state{}"
+"""The worst state of the ports of each rail, recorded."""
+
+RAIL_STATES = meaning(
+    {
+        0: ("ready", "dark-green"),
+        1: ("unused", GREY),
+        2: ("pause", "orange"),
+        3: ("slow", "dark-red"),
+        4: ("down", "dark-red"),
+        5: ("gone", "dark-red"),
+    }
+)
+
+_HOLDING_UP = where('verdict=~"hang|straggler|network_bound"')
+HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
+"""1 for each job that hangs, waits for a straggler or is bound by the network, else 0."""
+
+
+WENT_DOWN = "(increase(fabric_rdma_link_down_total{}[10m]) > bool 0)"
+
+MARKED = Limits(0.05, 0.1)
+"""Shares of packets with the ECN mark; above the latter there is an alert."""
+
+RETRANSMITS = Limits(0.00001, 0.0001)
+"""Shares of packets retransmitted; above the latter there is an alert."""
 
 PHYSICAL_STATES = meaning(
     {

@@ -4,21 +4,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from exporter.config.errors import UserError
 from exporter.config.units import Amount, ByteCount, ByteRate, Duration
-from exporter.meaning.training.estimates import (
-    TECHNOLOGIES,
-    Clos,
-    Estimate,
-    Sizing,
-    clos,
-    estimate,
-    gradients_of,
-    needed_rate,
-)
-from exporter.meaning.training.step_budget import BYTES
+
+if TYPE_CHECKING:
+    from exporter.meaning.training.estimates import Clos, Estimate, Sizing
 
 HELP = "estimate what the network costs a training step with different links, and the switches for that"
 
@@ -26,13 +18,16 @@ Parsed = TypeVar("Parsed")
 
 MAX_DIGITS = 12
 
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+"""Keys of `step_budget.BYTES`, which is not loaded for the help."""
+
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
     size = parser.add_mutually_exclusive_group(required=True)
     size.add_argument("--parameters", type=_read(Amount.parse), metavar="COUNT", help="parameters, such as 7B")
     size.add_argument("--bytes", type=_read(ByteCount.parse), metavar="SIZE", help="bytes of gradients, such as 440MB")
-    parser.add_argument("--precision", choices=list(BYTES), default="bf16", help="of gradients (default bf16)")
+    parser.add_argument("--precision", choices=PRECISIONS, default="bf16", help="of gradients (default bf16)")
     parser.add_argument("--ranks", type=_count, default=8, metavar="COUNT", help="GPUs that sum them (default 8)")
     parser.add_argument(
         "--model",
@@ -76,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: The network needs more levels of switches than are computed.
     """
+    from exporter.meaning.training.estimates import TECHNOLOGIES, Sizing, estimate, gradients_of, needed_rate
+
     gradients = arguments.bytes or gradients_of(arguments.parameters, arguments.precision)
     sizing = Sizing(
         gradients,
@@ -98,7 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _switches(arguments: argparse.Namespace, sizing: Sizing) -> Clos:
+def _switches(arguments: argparse.Namespace, sizing: "Sizing") -> "Clos":
+    from exporter.meaning.training.estimates import clos
+
     ports = -(-sizing.hosts * sizing.links // arguments.rails)
     try:
         return clos(ports, arguments.radix, sizing.oversubscription, arguments.rails)
@@ -107,7 +106,7 @@ def _switches(arguments: argparse.Namespace, sizing: Sizing) -> Clos:
 
 
 def _as_json(
-    sizing: Sizing, found: Sequence[tuple[str, Estimate]], needed: float | None, switches: Clos | None
+    sizing: "Sizing", found: Sequence[tuple[str, "Estimate"]], needed: float | None, switches: "Clos | None"
 ) -> dict[str, Any]:
     """Return all values in base units; what is not known is missing."""
     estimates = [
@@ -132,7 +131,7 @@ def _as_json(
 
 
 def _as_text(
-    sizing: Sizing, found: Sequence[tuple[str, Estimate]], needed: float | None, switches: Clos | None
+    sizing: "Sizing", found: Sequence[tuple[str, "Estimate"]], needed: float | None, switches: "Clos | None"
 ) -> Iterator[str]:
     yield f"gradients            {_bytes(sizing.gradients)}"
     yield f"each GPU sends       {_bytes(sizing.traffic)} a step ({sizing.model}, {sizing.ranks} GPUs)"
@@ -147,7 +146,7 @@ def _as_text(
     yield from _table(found)
 
 
-def _table(found: Sequence[tuple[str, Estimate]]) -> Iterator[str]:
+def _table(found: Sequence[tuple[str, "Estimate"]]) -> Iterator[str]:
     rows = [["link", "a GPU gets", "network of a step", "step", "GPUs compute", "training"]]
     for name, one in found:
         share = "" if one.compute_share is None else f"{one.compute_share:.1%}"
@@ -209,5 +208,5 @@ def _ratio(text: str) -> float:
     except ValueError:
         ratio = 0.0
     if not 1 <= ratio <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a ratio of 1 and more, such as 2 for 2:1")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a ratio of 1 to 1000, such as 2 for 2:1")
     return ratio

@@ -7,6 +7,8 @@ import shlex
 import pytest
 
 from exporter import cli
+from exporter.commands.estimate import PRECISIONS
+from exporter.meaning.training.step_budget import BYTES
 from tests.helpers.paths import ROOT
 
 BERT = ["--bytes", "440MB", "--model", "payload", "--rate", "110MB/s", "--rate", "11GB/s", "--compute", "150ms"]
@@ -47,6 +49,10 @@ def test_columns_without_a_value_are_left_out_and_usual_links_are_compared(capsy
     assert len(table) == 9
 
 
+def test_precisions_are_those_of_the_budget():
+    assert set(PRECISIONS) == set(BYTES)
+
+
 def test_switches_and_oversubscription(capsys):
     flags = ["--parameters", "7B", "--ranks", "4096", "--radix", "64", "--rails", "8", "--rate", "50GB/s"]
     assert "switches             192: 16 leaves + 8 spines, 8 times" in estimated(capsys, *flags)
@@ -84,7 +90,7 @@ def test_json_has_base_units_and_no_value_that_is_not_known(capsys):
         (["--bytes", "1", "--radix", "1"], "argument --radix: '1': expected two ports at least"),
         (
             ["--bytes", "1", "--oversubscription", "nan"],
-            "argument --oversubscription: 'nan': expected a ratio of 1 and more, such as 2 for 2:1",
+            "argument --oversubscription: 'nan': expected a ratio of 1 to 1000, such as 2 for 2:1",
         ),
         (["--bytes", "1", "--precision", "int4"], "argument --precision: invalid choice"),
     ],
