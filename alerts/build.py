@@ -10,6 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 
 from thresholds import Thresholds, Time, Value, divided, read
@@ -55,7 +56,7 @@ TIME_FORMS: dict[str, Callable[[Time], str]] = {
 }
 NUMBER_FORMS: dict[str, Callable[[float], str]] = {
     "percent": lambda number: f"{number * 100:.10g}%",
-    "": lambda number: f"{number:.10f}".rstrip("0").rstrip("."),
+    "": lambda number: format(Decimal(repr(number)).normalize(), "f"),
 }
 """How values are written: as in PromQL, or as a placeholder asks for."""
 

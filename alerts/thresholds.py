@@ -13,6 +13,9 @@ from exporter.config.yaml_loader import load
 UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 """Milliseconds of the units of PromQL, longest first; weeks and years are left out, as no window is as long."""
 
+LONGEST = 3650 * UNITS["d"]
+"""Milliseconds; sums of several such times are within what PromQL has, about 290 years."""
+
 _TIME = re.compile(r"([1-9]\d{0,8})(ms|[smhd])")
 
 
@@ -78,7 +81,10 @@ def _value(node: Any, place: str, name: str, default: Value | None) -> Value:  #
     text = str(node.value)
     time = _TIME.fullmatch(text)
     if time and not isinstance(default, int | float):
-        return Time(int(time[1]) * UNITS[time[2]])
+        found = Time(int(time[1]) * UNITS[time[2]])
+        if found.ms > LONGEST:
+            raise ConfigError(f"{place}: {name}: {text} is more than ten years; write a shorter time")
+        return found
     if isinstance(default, Time):
         raise ConfigError(
             f"{place}: {name}: {text!r} is not a time above 0; write a number and ms, s, m, h or d: {default}"

@@ -16,11 +16,12 @@ from joins import (
     PORT,
     PORT_INFO,
     RETRANSMITS,
+    SLOW,
     SWITCH_PORTS,
     WENT_DOWN,
     ticks_above,
 )
-from panels import ANY, FULL, WAYS, Limits, Panel, Query, heat_map, lines, meaning, number
+from panels import ANY, FULL, WAYS, Limits, Panel, Query, heat_map, lines, meaning, number, where
 from tables import Column, info_table, table_of
 
 PORT_LABELS = ("rail", "device", "port", "netdev")
@@ -49,11 +50,11 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Ports slow",
-            "RDMA ports slower than expected. Compare their lanes with those of siblings, then check cable and"
+            "Ports slower than expected. Compare their lanes with those of siblings, then check cable and"
             " transceivers.",
-            "sum(fabric_rdma_link_degraded{})",
+            f"sum({SLOW})",
             ANY,
-            absent="no RDMA",
+            absent="no ports",
             filled=True,
         ),
         number(
@@ -112,7 +113,11 @@ def _counts() -> list[Panel]:
 
 
 def _ports() -> Panel:
-    by_netdev = "on (job, instance, netdev) group_left (rail, device, port) fabric_rdma_info{}"
+    named = where('netdev!=""')
+    by_netdev = (
+        "on (job, instance, netdev) group_left (rail, device, port)"
+        f" topk by (job, instance, netdev) (1, fabric_rdma_info{named})"
+    )
     return table_of(
         "RDMA ports",
         "Each RDMA port, and the switch port that it is connected to by LLDP. One that is slower than expected has"

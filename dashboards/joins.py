@@ -75,6 +75,12 @@ HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
 """1 for each job that hangs, waits for a straggler or is bound by the network, else 0."""
 
 
+SLOW = (
+    'max by (job, instance) (label_replace(sum by (job, instance) (fabric_rdma_link_degraded{}), "of", "rdma", "", "")'
+    ' or label_replace(sum by (job, instance) (fabric_nic_link_degraded{}), "of", "nic", "", ""))'
+)
+"""Slow ports of each host: RDMA ports by their siblings, or all network devices by their hardware."""
+
 WENT_DOWN = "(increase(fabric_rdma_link_down_total{}[10m]) > bool 0)"
 
 MARKED = Limits(0.05, 0.1)

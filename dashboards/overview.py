@@ -15,6 +15,7 @@ from joins import (
     PAUSES,
     RAIL_STATES,
     RETRANSMITS,
+    SLOW,
     STATES_OF_RAILS,
     WENT_DOWN,
 )
@@ -25,7 +26,6 @@ from reading import sources as source_table
 from reading import ticks
 from tables import Column, grid, table_of
 
-SLOW = "sum by (job, instance) (fabric_rdma_link_degraded{})"
 FEC = "increase(fabric_nic_fec_uncorrectable_blocks_total{}[10m])"
 LATE_RANKS = "host:fabric_nccl_straggler:count"
 """Recorded: the verdicts are those of collectors, and the hosts of ranks are exported by the hosts."""
@@ -59,14 +59,14 @@ def _counts() -> list[Panel]:
         number(
             "Exporters down",
             "Targets of Prometheus in jobs of fabric-exporter that do not respond.",
-            "sum((up{} == bool 0) and on (job) count by (job) (last_over_time(fabric_exporter_build_info{}[1h])))",
+            "sum((up{} == bool 0) and on (job) count by (job) (last_over_time(fabric_exporter_build_info{}[1d:5m])))",
             ANY,
             filled=True,
         ),
         number(
             "Switches silent",
             "Switches whose last poll failed: their metrics are missing.",
-            "sum(1 - fabric_switch_up{})",
+            "sum(1 - max by (switch) (fabric_switch_up{}))",
             ANY,
             absent="no switches",
             filled=True,
@@ -83,10 +83,10 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Ports slow",
-            "RDMA ports of hosts below their expected speed.",
-            "sum(fabric_rdma_link_degraded{})",
+            "Ports of hosts below their expected speed, or the speed of their hardware, if all are slow alike.",
+            f"sum({SLOW})",
             ANY,
-            absent="no RDMA",
+            absent="no ports",
             filled=True,
         ),
         number(
@@ -112,7 +112,7 @@ def _counts() -> list[Panel]:
 def _alerts(severity: str) -> str:
     """Return the query for the number of alerts that fire; 0 only where the rules are loaded, as records show."""
     firing = f'ALERTS{{alertstate="firing", alertname=~"Fabric.+", severity="{severity}"}}'
-    return f"count({firing}) or 0 * count(host:fabric_rdma_info:info{{}})"
+    return f"count({firing}) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
 
 
 def _hosts_with_faults() -> Panel:
@@ -227,8 +227,10 @@ def ports() -> list[Panel]:
         number(
             "InfiniBand faults",
             "Nodes that do not respond any more, ports with slow links, and subnets without a master subnet manager.",
-            "sum(fabric_ib_link_degraded{}) + (sum(1 - fabric_ib_node_up{}) or vector(0))"
-            " + ((count(fabric_ib_sm_state{} == 3) or vector(0)) == bool 0)",
+            "0 * count(fabric_ib_node_up{}) + (sum(max by (guid, port) (fabric_ib_link_degraded{})) or vector(0))"
+            " + sum(1 - max by (guid) (fabric_ib_node_up{}))"
+            " + (count(count by (job, instance) (fabric_ib_node_up{}) unless on (job, instance)"
+            " fabric_ib_sm_state{} == 3) or vector(0))",
             ANY,
             height=14,
             absent="no InfiniBand",

@@ -54,7 +54,7 @@ def _counts() -> list[Panel]:
         number(
             "Switches silent",
             "Switches whose last poll failed. Their metrics are missing; the table below lists them.",
-            f"sum(1 - fabric_switch_up{ON})",
+            f"sum(1 - max by (switch) (fabric_switch_up{ON}))",
             ANY,
             absent="no switches",
             filled=True,
@@ -62,7 +62,7 @@ def _counts() -> list[Panel]:
         number(
             "Uplinks down",
             "Uplinks with the link down. Their traffic is on the others now.",
-            f"sum((1 - fabric_switch_link_up{ON}) * {IN_GROUP})",
+            f"sum(max by (switch, port) ((1 - fabric_switch_link_up{ON}) * {IN_GROUP}))",
             ANY,
             absent="no uplinks",
             filled=True,
@@ -70,7 +70,7 @@ def _counts() -> list[Panel]:
         number(
             "Ports went down",
             "Ports with the link down that was up within the last hour.",
-            f"count({WENT_DOWN}) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
+            f"count(max by (switch, port) ({WENT_DOWN})) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
             ANY,
             filled=True,
         ),
@@ -78,21 +78,22 @@ def _counts() -> list[Panel]:
             "Ports slow",
             "Uplinks slower than the fastest of their switch, and ports to hosts slower than the middle one. Check"
             " cables and transceivers.",
-            f"count({SLOW_UPLINKS} or {SLOW_TO_HOSTS}) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
+            f"count(max by (switch, port) ({SLOW_UPLINKS} or {SLOW_TO_HOSTS}))"
+            f" or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
             ANY,
             filled=True,
         ),
         number(
             "Ports with errors",
             "Ports that received packets with errors, or FEC uncorrectable blocks, in the last 5 minutes.",
-            f"count({_port_errors()} > 0) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
+            f"count(max by (switch, port) ({_port_errors()} > 0)) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
             ANY,
             filled=True,
         ),
         number(
             "Discards",
             "Packets per second dropped without an error, mostly for lack of buffers. A lossless fabric has none.",
-            f"sum(rate(fabric_switch_transmit_discards_total{ON}[5m]) {PHYSICAL})",
+            f"sum(max by (switch, port) ({_discards()}))",
             Limits(1, 100),
             unit="pps",
             decimals=0,
@@ -279,8 +280,7 @@ def congestion() -> list[Panel]:
             "Discards by port",
             "Packets per second dropped without an error, for lack of buffers, or because the link was down.",
             "pps",
-            f"sum by (switch, port) (rate(fabric_switch_transmit_discards_total{ON}[5m])"
-            f" + rate(fabric_switch_receive_discards_total{ON}[5m]) {PHYSICAL})",
+            f"max by (switch, port) ({_discards()})",
             Limits(1, 100),
             labels=["switch", "port"],
         ),
@@ -392,7 +392,11 @@ def _fec_lost() -> str:
 
 
 def _discards() -> str:
-    return " + ".join(f"(rate({_counter(f'{way}_discards')}[5m]) {PHYSICAL})" for way in WAYS)
+    """Return the query for packets per second that each port discarded, in the directions that it counts."""
+    named = " or ".join(
+        f'label_replace(rate({_counter(f"{way}_discards")}[5m]), "direction", "{way}", "", "")' for way in WAYS
+    )
+    return f"sum by (job, instance, switch, port) (({named}) {PHYSICAL})"
 
 
 def _neighbours(selector: str) -> str:

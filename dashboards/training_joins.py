@@ -40,8 +40,16 @@ def with_verdict(expr: str) -> str:
     return f"{expr} * on (train_job) group_left (verdict) {VERDICT}"
 
 
-VERDICT = f"topk by (train_job) (1, max by (train_job, verdict) (fabric_nccl_verdict{JOBS} == 1))"
-"""The verdict on each job, once even if several exporters have it."""
+WORST_FIRST = ("hang", "straggler", "network_bound", "imbalanced_work", "fine", "not_enough_data")
+
+
+def _given(verdict: str) -> str:
+    chosen = where(f'train_job=~"$train_job", verdict="{verdict}"')
+    return f"max by (train_job, verdict) (fabric_nccl_verdict{chosen} == 1)"
+
+
+VERDICT = f"({' or on (train_job) '.join(map(_given, WORST_FIRST))})"
+"""The verdict on each job; the worst where hosts without a collector have different ones."""
 
 
 def with_host(expr: str) -> str:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 HELP = "run a simulated cluster of four hosts with exporters, broker, Prometheus and Alertmanager on loopback"
 
+LAST_FIRST_PORT = 65_500
+"""Highest first port: the programs need less than thirty after it."""
+
 FIRST_PORT = 10315
 
 INTERVAL = "5s"
@@ -108,7 +111,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--first-port",
-        type=int,
+        type=_first_port,
         default=FIRST_PORT,
         metavar="PORT",
         help=f"first of the consecutive ports on 127.0.0.1, 0 for free ones (default {FIRST_PORT})",
@@ -139,11 +142,21 @@ def _add_parts(parser: argparse.ArgumentParser) -> None:
 
 
 def _interval(text: str) -> str:
+    """Validate a duration that Prometheus understands too, which has no decimals."""
     try:
         Duration.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    if "." in text:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of units, such as 1500ms")
     return text
+
+
+def _first_port(text: str) -> int:
+    """Validate a port after which there is room for those of all programs."""
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(LAST_FIRST_PORT)) or int(text) > LAST_FIRST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a port of at most {LAST_FIRST_PORT}, or 0 for free ones")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -118,6 +118,12 @@ def test_one_factor_divides_every_time_and_nothing_else(tmp_path):
     assert times(str(part["routes"])) == pytest.approx([one / 20 for one in times(str(whole["routes"]))])
 
 
+def test_a_small_threshold_is_written_as_it_is(tmp_path):
+    (tmp_path / "own.yml").write_text("link_errors: {share: 0.00000000004}\n")
+    copy(tmp_path / "made", "--thresholds", tmp_path / "own.yml")
+    assert "> 0.00000000004" in (tmp_path / "made" / "fabric.yml").read_text()
+
+
 def test_a_copy_has_the_thresholds_of_a_file_and_texts_that_agree(tmp_path, program):
     (tmp_path / "own.yml").write_text("link_down: {window: 90s}\npause_storm:\n  share: 0.25\n  for: 2h\n")
     copy(tmp_path / "made", "--thresholds", tmp_path / "own.yml")
@@ -147,6 +153,10 @@ def test_a_copy_has_the_thresholds_of_a_file_and_texts_that_agree(tmp_path, prog
         (
             "link_down: {window: 120}\n",
             "own.yml:1: link_down.window: '120' is not a time above 0; write a number and ms, s, m, h or d: 2m",
+        ),
+        (
+            "link_down: {window: 106752d}\n",
+            "own.yml:1: link_down.window: 106752d is more than ten years; write a shorter time",
         ),
         (
             "link_down: {window: 0s}\n",

@@ -79,7 +79,7 @@ def test_help_names_every_fault_with_its_target_and_text(capsys):
         cli.main(["demo-cluster", "--help"])
     assert stopped.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert [f"{name}: {kind.default or 'the job'} {kind.text}" in text for name, kind in KINDS.items()] == [True] * 28
+    assert [f"{name}: {f'{kind.default} {kind.text}'.strip()}" in text for name, kind in KINDS.items()] == [True] * 28
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,22 @@ def test_a_wrong_value_is_one_error_before_anything_starts(capsys, monkeypatch, 
     text = capsys.readouterr().err
     assert error in text
     assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "error"),
+    [
+        ("--interval", "1.5s", "'1.5s': expected a whole number of units, such as 1500ms"),
+        ("--first-port", "99999", "'99999': expected a port of at most 65500, or 0 for free ones"),
+        ("--first-port", "-1", "'-1': expected a port of at most 65500, or 0 for free ones"),
+        ("--first-port", "٣", "'٣': expected a port of at most 65500, or 0 for free ones"),
+    ],
+)
+def test_values_that_a_program_would_refuse_later_are_wrong_flags(capsys, flag, value, error):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["demo-cluster", flag, value])
+    assert stopped.value.code == 2
+    assert error in capsys.readouterr().err
 
 
 def test_an_interval_without_unit_is_refused(capsys):
