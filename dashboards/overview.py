@@ -59,7 +59,8 @@ def _counts() -> list[Panel]:
         number(
             "Exporters down",
             "Targets of Prometheus in jobs of fabric-exporter that do not respond.",
-            "sum((up{} == bool 0) and on (job) count by (job) (last_over_time(fabric_exporter_build_info{}[1d:5m])))",
+            "sum((up{} == bool 0) and on (job) count by (job)"
+            " (fabric_exporter_build_info{} or last_over_time(fabric_exporter_build_info{}[1d:5m])))",
             ANY,
             filled=True,
         ),
