@@ -128,6 +128,7 @@ def optics() -> list[Panel]:
                     _of_the_low_alarm(),
                     limits=Limits(1.5, 1, below=True),
                     decimals=1,
+                    width=125,
                 ),
                 Column("Sent", "watt", "fabric_nic_module_lane_transmit_power_watts{}"),
                 Column("Current", "amp", "fabric_nic_module_lane_bias_amperes{}"),
