@@ -3,20 +3,25 @@
 One metric alone has the name of a node, so each query is joined with it, which also applies the selection.
 """
 
-from joins import higher
+from joins import higher, union
 from panels import ANY, FULL, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, info_table, table_of, top_list
 
 SELECTED = where('node_name=~"$node_name"')
-NODE = f"on (job, instance, guid) group_left (node_name) fabric_ib_node_info{SELECTED}"
-"""Joins the name of the node, and filters the selected nodes."""
+
+
+def _node(*labels: str) -> str:
+    """Return the join of labels of the node, which also filters the selected nodes."""
+    return f"on (job, instance, guid) group_left ({', '.join(labels)}) fabric_ib_node_info{SELECTED}"
+
+
+NODE = _node("node_name")
 
 _SLOW = "fabric_ib_link_{}_bytes_per_second{{}} and on (job, instance, guid, port) fabric_ib_link_degraded{{}} == 1"
 _PEER = (
     "on (job, instance, guid, port) group_left (peer, peer_port, width, generation)"
     " topk by (job, instance, guid, port) (1, fabric_ib_link_info{})"
 )
-_MISSING = f"on (job, instance, guid) group_left (node_name, node_kind, host) fabric_ib_node_info{SELECTED}"
 
 UPLINK = where('group="uplink"')
 IN_UPLINKS = f"on (job, instance, guid, port) group_left () fabric_ib_group_info{UPLINK}"
@@ -99,10 +104,7 @@ def _counts() -> list[Panel]:
 
 
 def _with_errors() -> str:
-    named = " or ".join(
-        f'label_replace(increase(fabric_ib_{one}_total{{}}[1h]) > 0, "counter", "{one}", "", "")'
-        for one in ERRORS.values()
-    )
+    named = union("counter", {one: f"increase(fabric_ib_{one}_total{{}}[1h]) > 0" for one in ERRORS.values()})
     return f"max by (guid, port) (({named}) * {NODE})"
 
 
@@ -111,7 +113,7 @@ def _faults() -> list[Panel]:
         info_table(
             "Missing nodes",
             "Nodes that responded within the last hour and cannot be reached any more.",
-            f"((fabric_ib_node_up{{}} == 0) + 1) * {_MISSING}",
+            f"((fabric_ib_node_up{{}} == 0) + 1) * {_node('node_name', 'node_kind', 'host')}",
             labels=["node_name", "guid", "node_kind", "host"],
             absent="no node is missing",
         ),
@@ -187,7 +189,7 @@ def traffic() -> list[Panel]:
             [
                 Query(
                     "8 * sum by (role, node_kind) (rate(fabric_ib_transmit_bytes_total{}[$__rate_interval])"
-                    f" * {NODE.replace('node_name)', 'node_name, role, node_kind)')})",
+                    f" * {_node('node_name', 'role', 'node_kind')})",
                     "{{node_kind}} {{role}}",
                 )
             ],

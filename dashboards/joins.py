@@ -3,6 +3,8 @@
 In a query `{}` is replaced by the selection of jobs and instances.
 """
 
+from collections.abc import Mapping
+
 from panels import GREY, Limits, meaning, where
 
 PORT_INFO = "on (job, instance, device, port) group_left (host, rail, netdev) fabric_rdma_info{}"
@@ -100,6 +102,11 @@ PHYSICAL_STATES = meaning(
         7: ("test", "orange"),
     }
 )
+
+
+def union(label: str, exprs: Mapping[str, str]) -> str:
+    """Return the query for all series of several queries, which a label distinguishes, by its value."""
+    return " or ".join(f'label_replace({expr}, "{label}", "{value}", "", "")' for value, expr in exprs.items())
 
 
 def higher(one: str, other: str) -> str:

@@ -21,7 +21,7 @@ from joins import (
 )
 from overview_fabric import jobs, switches
 from overview_hosts import congestion, links_of_hosts, rails
-from panels import ANY, HALF, QUARTER, WAYS, Limits, Panel, Query, lines, number
+from panels import ANY, ANY_WARNS, HALF, QUARTER, WAYS, Limits, Panel, Query, lines, number
 from reading import sources as source_table
 from reading import ticks
 from tables import Column, grid, table_of
@@ -51,7 +51,7 @@ def _counts() -> list[Panel]:
             "Warnings",
             "Warnings that are firing; the table below lists them.",
             _alerts("warning"),
-            Limits(1, 1_000_000),
+            ANY_WARNS,
             absent="no rules",
             filled=True,
             link="fabric-overview",

@@ -1,8 +1,9 @@
 """Rows of the overview about switches and jobs."""
 
-from joins import JOBS_OF, MISSING, PAUSED, PHYSICAL, RANK_INFO
+from joins import JOBS_OF, PHYSICAL, RANK_INFO
 from panels import ANY, FULL, HALF, Limits, Panel, Query, lines
 from tables import Column, table_of, top_list
+from training_joins import port_faults
 
 
 def switches() -> list[Panel]:
@@ -81,20 +82,7 @@ def jobs() -> list[Panel]:
                     f"sum by (train_job, host) (fabric_nccl_straggler{{}} * {RANK_INFO}) > 0",
                     limits=ANY,
                 ),
-                Column("Ports not ready", "none", f"{JOBS_OF} max by (job, instance) ({MISSING}) > 0", limits=ANY),
-                Column(
-                    "Links degraded",
-                    "none",
-                    f"{JOBS_OF} sum by (job, instance) (fabric_rdma_link_degraded{{}}) > 0",
-                    limits=ANY,
-                ),
-                Column(
-                    "Paused",
-                    "percentunit",
-                    f"{JOBS_OF} max by (job, instance) ({PAUSED}) > 0.02",
-                    limits=Limits(0.02, 0.1),
-                    decimals=0,
-                ),
+                *port_faults(JOBS_OF),
             ],
             labels=["train_job", "host"],
             absent="no job on a host with a fault",

@@ -51,6 +51,9 @@ class Limits:
 ANY = Limits(1, 1)
 """For counts that should be 0."""
 
+ANY_WARNS = Limits(1, 1_000_000)
+"""For counts that should be 0, and are no fault of the fabric or have a page of their own."""
+
 
 def where(matcher: str) -> str:
     """Return the selection with one more matcher, where `{}` is not enough."""

@@ -1,7 +1,7 @@
 """The dashboard of switches: which are silent, ports with faults, uplinks, congestion, errors and neighbours."""
 
 from alert_tables import firing
-from joins import MARKED, PHYSICAL, higher
+from joins import MARKED, PHYSICAL, higher, union
 from panels import ANY, FULL, HALF, QUARTER, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, info_table, table_of, top_list
 
@@ -383,7 +383,7 @@ def _counter(ending: str) -> str:
 def _port_errors(*, fec: bool = True) -> str:
     """Return the query for the errors per second of each port: the highest of the counters that it has."""
     endings = (*ERRORS, "fec_uncorrectable_blocks") if fec else ERRORS
-    named = " or ".join(f'label_replace(rate({_counter(one)}[5m]), "counter", "{one}", "", "")' for one in endings)
+    named = union("counter", {one: f"rate({_counter(one)}[5m])" for one in endings})
     return f"max by (job, instance, switch, port) (({named}) {PHYSICAL})"
 
 
@@ -393,9 +393,7 @@ def _fec_lost() -> str:
 
 def _discards() -> str:
     """Return the query for packets per second that each port discarded, in the directions that it counts."""
-    named = " or ".join(
-        f'label_replace(rate({_counter(f"{way}_discards")}[5m]), "direction", "{way}", "", "")' for way in WAYS
-    )
+    named = union("direction", {way: f"rate({_counter(f'{way}_discards')}[5m])" for way in WAYS})
     return f"sum by (job, instance, switch, port) (({named}) {PHYSICAL})"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from grafana_foundation_sdk.builders import common, prometheus, table
+from grafana_foundation_sdk.builders import common, table
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from links import BOARDS, value_link
@@ -124,10 +124,10 @@ def top_list(
     It is a table: one bar alone would fill a bar gauge, without its name.
     """
     share = ({"min": 0, "max": 1} if unit == "percentunit" else {"min": 0}).items()
-    panel = framed(table.Panel(), title, description, width, HEIGHT).min_width(LEAST_COLUMN)
-    panel.no_value("nothing above 0").thresholds(thresholds(limits))
-    for target in targets_of([Query(f"topk({WORST}, {expr}) > 0")], instant=True):
-        panel.with_target(target.format(PromQueryFormat.TABLE))
+    queries = [Query(f"topk({WORST}, {expr}) > 0")]
+    panel = _panel(title, description, width, HEIGHT, "nothing above 0", ["now"], queries).thresholds(
+        thresholds(limits)
+    )
     arranged = {
         "excludeByName": {"Time": True},
         "indexByName": {name: place for place, name in enumerate([*labels, "Value"])},
@@ -143,7 +143,6 @@ def top_list(
     if unit == "percentunit":
         shown.append(model.DynamicConfigValue(id_val="decimals", value=1))
     panel.override_by_name("now", shown)
-    panel.sort_by([common.TableSortByFieldState().display_name("now").desc(True)])
     return _labels(panel, labels, NONE, {})
 
 
@@ -184,10 +183,25 @@ def _table(
     worst: Sequence[str],
     queries: Iterable[tuple[str, Sequence[str]]],
 ) -> table.Panel:
+    """Return a table with a row for each set of labels of its queries."""
+    made = [Query(f"max by ({', '.join(labels)}) ({expr})") for expr, labels in queries]
+    panel = _panel(title, description, width, height, absent, worst, made)
+    return panel.override_by_regexp("/.*/", [model.DynamicConfigValue(id_val="noValue", value=NOTHING)])
+
+
+def _panel(
+    title: str,
+    description: str,
+    width: int,
+    height: int,
+    absent: str,
+    worst: Sequence[str],
+    queries: Iterable[Query],
+) -> table.Panel:
+    """Return a table with its queries and the order of its rows, as yet without transformations."""
     panel = framed(table.Panel(), title, description, width, height).min_width(LEAST_COLUMN).no_value(absent)
-    panel.override_by_regexp("/.*/", [model.DynamicConfigValue(id_val="noValue", value=NOTHING)])
-    for target in _rows(queries):
-        panel.with_target(target)
+    for target in targets_of(queries, instant=True):
+        panel.with_target(target.format(PromQueryFormat.TABLE))
     if worst:
         panel.sort_by(
             [
@@ -262,9 +276,3 @@ def _order(columns: Sequence[Column], labels: Sequence[str], extra: Sequence[str
         "indexByName": {name: place for place, name in enumerate([*labels, *shown, *extra])},
         "renameByName": {value: column.name for value, column in zip(shown, columns, strict=True)},
     }
-
-
-def _rows(queries: Iterable[tuple[str, Sequence[str]]]) -> list[prometheus.Dataquery]:
-    """Return the queries of a table, whose rows are distinguished by these labels only."""
-    made = [Query(f"max by ({', '.join(labels)}) ({expr})") for expr, labels in queries]
-    return [target.format(PromQueryFormat.TABLE) for target in targets_of(made, instant=True)]

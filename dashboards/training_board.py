@@ -1,14 +1,10 @@
 """The dashboard of training jobs: verdicts, stragglers and the network; training_timings.py has its other rows."""
 
 from alert_tables import firing
-from joins import MISSING, PAUSED
-from panels import ANY, FULL, HALF, QUARTER, THIRD, Limits, Panel, Query, lines, meaning, number, where
+from panels import ANY, ANY_WARNS, FULL, HALF, QUARTER, THIRD, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, table_of, top_list
-from training_joins import JOBS, LOST_GPUS, ON_HOSTS, PLACES, by_job, with_host, with_verdict
+from training_joins import JOBS, LATE, LOST_GPUS, ON_HOSTS, PLACES, by_job, port_faults, with_host, with_verdict
 from training_timings import budgets, delivery, timings, transport
-
-LATE = Limits(0.02, 0.1)
-"""Shares of time that a rank is late."""
 
 VERDICTS = meaning(
     {
@@ -62,7 +58,7 @@ def _counts() -> list[Panel]:
             "Imbalanced work",
             "imbalanced_work",
             "Jobs whose ranks wait for each other alternately: the cause is the job.",
-            Limits(1, 1_000_000),
+            ANY_WARNS,
         ),
         _verdict_count("Fine", "fine", "Jobs without a delay in their timings."),
         _verdict_count(
@@ -298,22 +294,7 @@ def network() -> list[Panel]:
             "Hosts of each job with a port that is down (unused ones included), missing or slower than expected, or"
             " that was paused by the network for more than 2 % of the last 5 minutes. For a job that is bound by the"
             " network and not listed check the dashboard of switches.",
-            [
-                Column("Ports not ready", "none", f"{ON_HOSTS} max by (job, instance) ({MISSING}) > 0", limits=ANY),
-                Column(
-                    "Links degraded",
-                    "none",
-                    f"{ON_HOSTS} sum by (job, instance) (fabric_rdma_link_degraded{{}}) > 0",
-                    limits=ANY,
-                ),
-                Column(
-                    "Paused",
-                    "percentunit",
-                    f"{ON_HOSTS} max by (job, instance) ({PAUSED}) > 0.02",
-                    limits=LATE,
-                    decimals=0,
-                ),
-            ],
+            port_faults(ON_HOSTS),
             labels=["train_job", "host"],
             absent="no host with a fault",
             width=HALF,

@@ -4,7 +4,9 @@ Verdicts come from collectors, or from each host if there is none. The host of a
 either case, so the two are joined by job and rank, for any instance.
 """
 
-from panels import where
+from joins import MISSING, PAUSED
+from panels import ANY, Limits, where
+from tables import Column
 
 JOBS = where('train_job=~"$train_job"')
 
@@ -20,6 +22,21 @@ HOST = (
 
 ON_HOSTS = f"max by (job, instance, train_job, host) (fabric_nccl_rank_info{PLACES}) * on (job, instance) group_left"
 """Joins a value of a host to the jobs that run on it."""
+
+LATE = Limits(0.02, 0.1)
+"""Shares of time that a rank is late, or a port in pause."""
+
+
+def port_faults(on_hosts: str) -> list[Column]:
+    """Return columns of faults of the ports of hosts, with a join of these to jobs."""
+    slow = "sum by (job, instance) (fabric_rdma_link_degraded{})"
+    paused = f"max by (job, instance) ({PAUSED})"
+    return [
+        Column("Ports not ready", "none", f"{on_hosts} max by (job, instance) ({MISSING}) > 0", limits=ANY),
+        Column("Links degraded", "none", f"{on_hosts} {slow} > 0", limits=ANY),
+        Column("Paused", "percentunit", f"{on_hosts} {paused} > 0.02", limits=LATE, decimals=0),
+    ]
+
 
 LOST_TIME = f"rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])"
 """Of hosts for their own ranks, of collectors for all ranks of a job."""
