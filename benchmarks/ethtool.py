@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from measure import Figure, Scraper, cpu_seconds, free_port, peer, running
+from measure import Figure, Scraper, cpu_seconds, peer, running
 
 from exporter.linux.nic_reader import KernelNic
+from exporter.simulator.monitoring.listening_ports import free_port
 from exporter.sources.common.driver_statistics import (
     DriverNames,
     Statistic,

@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 
 import tree
-from measure import Figure, Limit, Scraper, cpu_seconds, free_port, peer, resident_mebibytes, running
+from measure import Figure, Limit, Scraper, cpu_seconds, peer, resident_mebibytes, running
+
+from exporter.simulator.monitoring.listening_ports import free_port
 
 SECONDS = 60
 

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.simulator.monitoring.listening_ports import ListeningPorts
-
 ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 """What a Prometheus server asks for."""
 
@@ -64,12 +62,6 @@ def resident_mebibytes(pid: int) -> float:
     """Return the resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def free_port() -> int:
-    """Return a port of loopback on which nothing listens, by TCP and by UDP."""
-    with ListeningPorts() as ports:
-        return ports.take()
 
 
 def peer(program: str) -> str | None:

@@ -9,12 +9,13 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from measure import Figure, free_port
+from measure import Figure
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from exporter.mqtt.client import Access, BrokerClient, ClientSettings
+from exporter.simulator.monitoring.listening_ports import free_port
 
 MESSAGES = 10_000
 RATE = 100_000 / 60

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import node
-from measure import Figure, Limit, Scraper, cpu_seconds, free_port, resident_mebibytes, running
+from measure import Figure, Limit, Scraper, cpu_seconds, resident_mebibytes, running
 from node import MovingNic, Node, hw_counters
 
 from exporter.config.units import Duration
@@ -34,6 +34,7 @@ from exporter.linux.netlink.messages import attribute, attribute_u32
 from exporter.linux.netlink.netlink_socket import NetlinkSocket
 from exporter.linux.rdma_reader import KernelRdma
 from exporter.outputs.text import Renderer
+from exporter.simulator.monitoring.listening_ports import free_port
 from exporter.sources.bursts.metrics import TICKS
 from exporter.sources.bursts.options import BurstOptions
 from exporter.sources.bursts.source import BurstSource

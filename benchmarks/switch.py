@@ -17,11 +17,12 @@ from pathlib import Path
 
 import gufo.snmp as snmp_peer
 from gufo.snmp.aio import SnmpSession
-from measure import Figure, Limit, Scraper, cpu_seconds, free_port, peer, resident_mebibytes, running
+from measure import Figure, Limit, Scraper, cpu_seconds, peer, resident_mebibytes, running
 
 from exporter.core.poller import Poller
 from exporter.meaning.ports import rates
 from exporter.outputs.text import Renderer
+from exporter.simulator.monitoring.listening_ports import free_port
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.snmp_rows import Rows
 from exporter.simulator.snmp_v3 import Engine

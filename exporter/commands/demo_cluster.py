@@ -23,6 +23,7 @@ from exporter.commands.demo_output import (
     demo_directory,
     print_lines,
 )
+from exporter.commands.flags import flag_type
 from exporter.config.errors import UserError, system_errors_as_user_errors
 from exporter.config.units import Duration
 from exporter.simulator.fabric.fault_table import KINDS
@@ -143,10 +144,7 @@ def _add_parts(parser: argparse.ArgumentParser) -> None:
 
 def _interval(text: str) -> str:
     """Validate a duration that Prometheus understands too, which has no decimals."""
-    try:
-        Duration.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    flag_type(Duration.parse)(text)
     if "." in text:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of units, such as 1500ms")
     return text

@@ -3,9 +3,10 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from exporter.commands.flags import flag_type
 from exporter.config.errors import UserError
 from exporter.config.units import Amount, ByteCount, ByteRate, Duration
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from exporter.meaning.training.estimates import Clos, Estimate, Sizing
 
 HELP = "estimate what the network costs a training step with different links, and the switches for that"
-
-Parsed = TypeVar("Parsed")
 
 MAX_DIGITS = 12
 
@@ -25,8 +24,10 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
     size = parser.add_mutually_exclusive_group(required=True)
-    size.add_argument("--parameters", type=_read(Amount.parse), metavar="COUNT", help="parameters, such as 7B")
-    size.add_argument("--bytes", type=_read(ByteCount.parse), metavar="SIZE", help="bytes of gradients, such as 440MB")
+    size.add_argument("--parameters", type=flag_type(Amount.parse), metavar="COUNT", help="parameters, such as 7B")
+    size.add_argument(
+        "--bytes", type=flag_type(ByteCount.parse), metavar="SIZE", help="bytes of gradients, such as 440MB"
+    )
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16", help="of gradients (default bf16)")
     parser.add_argument("--ranks", type=_count, default=8, metavar="COUNT", help="GPUs that sum them (default 8)")
     parser.add_argument(
@@ -49,14 +50,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rate",
-        type=_read(ByteRate.parse),
+        type=flag_type(ByteRate.parse),
         action="append",
         default=[],
         metavar="RATE",
         help="rate of a GPU, such as 11GB/s or 400Gb/s, repeatable (default rates of usual links)",
     )
-    parser.add_argument("--compute", type=_read(Duration.parse), metavar="DURATION", help="computing of a step")
-    parser.add_argument("--step", type=_read(Duration.parse), metavar="DURATION", help="wanted time of a step")
+    parser.add_argument("--compute", type=flag_type(Duration.parse), metavar="DURATION", help="computing of a step")
+    parser.add_argument("--step", type=flag_type(Duration.parse), metavar="DURATION", help="wanted time of a step")
     parser.add_argument("--steps", type=_count, metavar="COUNT", help="steps of the training")
     parser.add_argument("--radix", type=_radix, metavar="PORTS", help="ports of a switch, for their number")
     parser.add_argument(
@@ -136,7 +137,7 @@ def _as_text(
     yield f"gradients            {_bytes(sizing.gradients)}"
     yield f"each GPU sends       {_bytes(sizing.traffic)} a step ({sizing.model}, {sizing.ranks} GPUs)"
     if needed is not None:
-        yield f"each GPU needs       {_bytes(needed)}/s, if all of it is hidden behind computing"
+        yield f"each GPU needs       {_rate(needed)}, if all of it is hidden behind computing"
     if switches is not None:
         parts = (("leaves", switches.leaves), ("aggregation", switches.aggregation), ("spines", switches.spines))
         shown = " + ".join(f"{count} {name}" for name, count in parts if count)
@@ -152,7 +153,7 @@ def _table(found: Sequence[tuple[str, "Estimate"]]) -> Iterator[str]:
         share = "" if one.compute_share is None else f"{one.compute_share:.1%}"
         hours = "" if one.training is None else f"{one.training / 3600:.3g} h"
         step = "" if one.step is None else _seconds(one.step)
-        rows.append([name, f"{_bytes(one.rate)}/s", _seconds(one.network), step, share, hours])
+        rows.append([name, _rate(one.rate), _seconds(one.network), step, share, hours])
     kept = [place for place in range(len(rows[0])) if any(row[place] for row in rows[1:])]
     widths = {place: max(len(row[place]) for row in rows) for place in kept}
     for row in rows:
@@ -174,18 +175,6 @@ def _seconds(seconds: float) -> str:
 
 def _rate(rate: float) -> str:
     return f"{_bytes(rate)}/s"
-
-
-def _read(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Return a type of argparse, whose errors say what is expected."""
-
-    def read(text: str) -> Parsed:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-    return read
 
 
 def _count(text: str) -> int:

@@ -2,14 +2,17 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from exporter.daemon import log
 
 if TYPE_CHECKING:
     from exporter.sources.switch.options import Snmp
+
+Parsed = TypeVar("Parsed")
 
 DEFAULT_LISTEN_ADDRESS = ":10315"
 
@@ -83,6 +86,18 @@ def add_web_flags(parser: argparse.ArgumentParser) -> None:
 def listen_addresses(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the addresses of `--web.listen-address`, or the default one."""
     return tuple(arguments.listen_addresses or [DEFAULT_LISTEN_ADDRESS])
+
+
+def flag_type(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """Return a type of argparse, whose error is that of a parser of units: argparse shows no text of a ValueError."""
+
+    def read(text: str) -> Parsed:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+    return read
 
 
 def _max_requests(text: str) -> int:

@@ -15,17 +15,12 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 import yaml
 
-from exporter.simulator.monitoring.listening_ports import ListeningPorts
+from exporter.simulator.monitoring.listening_ports import free_port
 
 Answer = TypeVar("Answer")
 
 PAUSE = 0.2
 """Seconds between looks at something that is waited for."""
-
-
-def free_port() -> int:
-    with ListeningPorts() as ports:
-        return ports.take()
 
 
 def until(what: str, look: Callable[[], Answer | None], seconds: float = 40.0) -> Answer:

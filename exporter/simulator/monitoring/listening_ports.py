@@ -66,6 +66,12 @@ class ListeningPorts:
         return True
 
 
+def free_port() -> int:
+    """Return a port of loopback on which nothing listens, by TCP and by UDP, for a program that starts at once."""
+    with ListeningPorts() as ports:
+        return ports.take()
+
+
 def _candidates() -> range:
     try:
         lowest = int(EPHEMERAL.read_text().split()[0])
