@@ -76,12 +76,8 @@ _HOLDING_UP = where('verdict=~"hang|straggler|network_bound"')
 HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
 """1 for each job that hangs, waits for a straggler or is bound by the network, else 0."""
 
-
-SLOW = (
-    'max by (job, instance) (label_replace(sum by (job, instance) (fabric_rdma_link_degraded{}), "of", "rdma", "", "")'
-    ' or label_replace(sum by (job, instance) (fabric_nic_link_degraded{}), "of", "nic", "", ""))'
-)
-"""Slow ports of each host: RDMA ports by their siblings, or all network devices by their hardware."""
+SLOW = "host:fabric_rdma_link_degraded:max{}"
+"""Slow ports of each host, recorded."""
 
 WENT_DOWN = "(increase(fabric_rdma_link_down_total{}[10m]) > bool 0)"
 
