@@ -129,6 +129,27 @@ def moved_per_second(communicator: Communicator) -> dict[tuple[str, int], tuple[
     return found
 
 
+def seconds_too_long(job: Job, shares: Mapping[str, float]) -> float:
+    """Return the seconds per second that the collectives of one communicator take beyond the expected time.
+
+    This is what a slow network costs, at most: computing may overlap with it.
+
+    Args:
+        job: The job.
+        shares: Share of the expected bandwidth by communicator; that which loses most counts.
+    """
+    return max(
+        ((1 - share) * _busy(job.communicators[name]) for name, share in shares.items() if name in job.communicators),
+        default=0.0,
+    )
+
+
+def _busy(communicator: Communicator) -> float:
+    """Return the seconds per second that the collectives of a communicator take, without waiting."""
+    moved = moved_per_second(communicator)
+    return min(sum(microseconds for (_, size), (_, microseconds) in moved.items() if size >= MIN_BYTES) / 1e6, 1.0)
+
+
 def _recent_speeds(communicator: Communicator, now: float) -> dict[tuple[str, int], float]:
     """Return the middle speed of recent operations by kind and size, in bytes per microsecond.
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.core.vocabulary import Ending, counter
-from exporter.meaning.training.bandwidth import MIN_BYTES, moved_per_second
-from exporter.meaning.training.records import Communicator, Job
+from exporter.meaning.training.bandwidth import seconds_too_long
+from exporter.meaning.training.records import Job
 from exporter.meaning.training.steps import is_live
 from exporter.meaning.training.verdicts import Judgement, Verdict
 
@@ -59,25 +59,10 @@ def add(lost: LostTime, job: Job, judgement: Judgement, step: float | None, now:
     if verdict is not Verdict.UNKNOWN and not lost.seconds:
         lost.seconds = dict.fromkeys(CAUSES, 0.0)
     if verdict in CAUSES and passed:
-        loss = _network_loss(job, judgement) if verdict is Verdict.NETWORK else judgement.loss
+        loss = seconds_too_long(job, judgement.communicators) if verdict is Verdict.NETWORK else judgement.loss
         lost.seconds[verdict] += passed * min(loss, 1.0) * _ranks(job, step)
 
 
 def _ranks(job: Job, step: float | None) -> int:
     """Return the number of ranks in communicators that have a part in the job."""
     return len({rank for name, one in job.communicators.items() if is_live(job, name, step) for rank in one.members})
-
-
-def _network_loss(job: Job, judgement: Judgement) -> float:
-    """Return the seconds per second that the collectives of the communicator that loses most take too long."""
-    shares = judgement.communicators
-    return max(
-        ((1 - share) * _busy(job.communicators[name]) for name, share in shares.items() if name in job.communicators),
-        default=0.0,
-    )
-
-
-def _busy(communicator: Communicator) -> float:
-    """Return the seconds per second that the collectives of a communicator take, without waiting."""
-    moved = moved_per_second(communicator)
-    return min(sum(microseconds for (_, size), (_, microseconds) in moved.items() if size >= MIN_BYTES) / 1e6, 1.0)

@@ -1,26 +1,33 @@
 """Verdicts: what limits a training job.
 
 Checked in this order, the first that applies is the verdict: hang (ranks wait in a collective that does not end, where
-there was enough data before); not enough data; straggler (the others wait for the same ranks);
-network-bound (even the last rank to start takes longer than the network should); imbalanced work (the rank that is last
-changes); fine. A verdict replaces the current one only when it is formed several times in a row, so that a job between
-two verdicts does not flap.
+there was enough data before); not enough data; straggler (the others wait for the same ranks, and a slow network does
+not cost several times as much); network-bound (even the last rank to start takes longer than the network should);
+imbalanced work (the rank that is last changes); fine. A verdict replaces the current one only when it is formed several
+times in a row, so that a job between two verdicts does not flap.
 """
 
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 
 from exporter.meaning.training import hangs, losses, pools, stragglers
 from exporter.meaning.training.alignment import SILENT_SECONDS
-from exporter.meaning.training.bandwidth import Baseline, BestBandwidth, Shape, bandwidth_shares
+from exporter.meaning.training.bandwidth import (
+    Baseline,
+    BestBandwidth,
+    Shape,
+    bandwidth_shares,
+    seconds_too_long,
+)
 from exporter.meaning.training.candidates import MIN_LAPS
 from exporter.meaning.training.hangs import OperationHistory
 from exporter.meaning.training.laps import Laps, fold
 from exporter.meaning.training.longest import RecentTimes
 from exporter.meaning.training.pools import Pool, PoolName, Pools
 from exporter.meaning.training.records import Job
-from exporter.meaning.training.steps import is_live
+from exporter.meaning.training.steps import Group, is_live
 from exporter.meaning.training.stragglers import Suspect
 
 MIN_MATCHED_SHARE = 0.9
@@ -51,6 +58,8 @@ MOVING_SECONDS = 180.0
 MIN_BANDWIDTH_SHARE = 0.6
 """Share of the expected bandwidth below which a job is network-bound."""
 
+TIMES_THE_LOSS = 3.0
+"""Times the loss to late ranks that a slow network must cost, at most, to be the verdict in place of them."""
 
 MIN_WAITED_RATIO = 0.04
 """Seconds waited per second, by the median rank, from which on work is imbalanced if there is no straggler."""
@@ -117,6 +126,7 @@ class JobMemory:
         named: When ranks were last named as stragglers together, or would have been.
         suspected: The suspects of the last time, and how often in a row there were such.
         live: Communicators that had a part in the job.
+        shortest: What was counted as a step, and seconds of the shortest one while the network was not slow.
         times: Times of its collectives in the last minute.
     """
 
@@ -131,6 +141,7 @@ class JobMemory:
     named: dict[frozenset[str], float] = field(default_factory=dict)
     suspected: tuple[frozenset[str], int] = (frozenset(), 0)
     live: set[str] = field(default_factory=set)
+    shortest: tuple[Group | None, float] = (None, inf)
     times: RecentTimes = field(default_factory=RecentTimes)
 
 
@@ -230,13 +241,30 @@ def _of_steps(
         return given  # the operations of a step are counted in another way since
     ranks, hosts = stragglers.suspects(job, found, step, now)
     names = frozenset(one.rank for one in ranks)
-    if ranks and not _is_slow_group(job, names, shares) and not _moves(memory, names, now):
+    is_slow = known.bandwidth is not None and known.bandwidth < MIN_BANDWIDTH_SHARE
+    network = _network_loss(job, memory, shares, step, is_slow=is_slow)
+    costs_less = bool(ranks) and network > TIMES_THE_LOSS * ranks[0].loss
+    if ranks and not costs_less and not _is_slow_group(job, names, shares) and not _moves(memory, names, now):
         return replace(known, verdict=Verdict.STRAGGLER, ranks=ranks, hosts=hosts, loss=ranks[0].loss)
     waited = losses.waited(found, step, now)
-    if known.bandwidth is not None and known.bandwidth < MIN_BANDWIDTH_SHARE:
+    if is_slow:
         return replace(known, verdict=Verdict.NETWORK, loss=waited, communicators=shares)
     verdict = Verdict.IMBALANCED if ranks or waited >= MIN_WAITED_RATIO else Verdict.FINE
     return replace(known, verdict=verdict, loss=waited)
+
+
+def _network_loss(job: Job, memory: JobMemory, shares: Mapping[str, float], step: float, *, is_slow: bool) -> float:
+    """Return what a slow network costs, in seconds per second: what steps, and what collectives take too long at most.
+
+    Computing may hide how long collectives take. Nothing is known of a job whose network was always slow.
+    """
+    clock, shortest = memory.shortest
+    if clock != memory.laps.steps.clock:
+        clock, shortest = memory.laps.steps.clock, inf
+    if not is_slow:
+        shortest = min(shortest, step)
+    memory.shortest = clock, shortest
+    return min(1 - shortest / step, seconds_too_long(job, shares)) if is_slow and shortest < step else 0.0
 
 
 def _is_slow_group(job: Job, names: frozenset[str], shares: Mapping[str, float]) -> bool:
