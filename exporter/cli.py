@@ -11,6 +11,7 @@ from typing import Protocol
 
 from exporter import __version__
 from exporter.commands import (
+    check,
     check_config,
     demo,
     demo_cluster,
@@ -46,6 +47,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "probe": probe,
         "snapshot": snapshot,
         "replay": replay,
+        "check": check,
         "estimate": estimate,
         "hook": hook,
         "ib": ib_flags,

@@ -33,7 +33,8 @@ ALLOWED = {
     "meaning": {"core"},
     "outputs": {"config", "core"},
     "mqtt": {"config", "core", "nccl"},
-    "sources": {"config", "core", "linux", "snmp", "switch_api", "nccl", "mqtt"},
+    "preflight": set(),
+    "sources": {"config", "core", "preflight", "linux", "snmp", "switch_api", "nccl", "mqtt"},
     "simulator": {"config", "snmp", "outputs"},  # of outputs the HTTP server, which simulated switches use too
 }
 """The packages of `exporter` that each may import beside itself. The others, `daemon` and the commands, may import all

@@ -50,6 +50,26 @@ def add_sysfs_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_host_flags(parser: argparse.ArgumentParser) -> None:
+    """Add `--path.sysfs`, `--path.procfs` and `--path.nic-replay`."""
+    add_sysfs_flag(parser)
+    parser.add_argument(
+        "--path.procfs",
+        dest="procfs",
+        type=Path,
+        default=Path("/proc"),
+        metavar="DIR",
+        help="mount point of procfs (default /proc)",
+    )
+    parser.add_argument(
+        "--path.nic-replay",
+        dest="nic_replay",
+        type=Path,
+        metavar="DIR",
+        help="read NICs from recordings in this directory instead of the kernel",
+    )
+
+
 def add_web_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the web server, which are those of Prometheus's own exporters."""
     parser.add_argument(

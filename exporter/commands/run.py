@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from exporter.commands.flags import add_config_flag, add_log_flags, add_sysfs_flag, add_web_flags, listen_addresses
+from exporter.commands.flags import add_config_flag, add_host_flags, add_log_flags, add_web_flags, listen_addresses
 from exporter.config.errors import UserError
 from exporter.daemon import log
 
@@ -16,28 +16,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_web_flags(parser)
     add_log_flags(parser)
     add_config_flag(parser)
-    add_sysfs_flag(parser)
-    parser.add_argument(
-        "--path.procfs",
-        dest="procfs",
-        type=Path,
-        default=Path("/proc"),
-        metavar="DIR",
-        help="mount point of procfs (default /proc)",
-    )
+    add_host_flags(parser)
     parser.add_argument(
         "--path.dev",
         dest="dev",
         type=Path,
         metavar="DIR",
         help="mount point of the host's /dev, to look for the nodes of RDMA devices (default: they are not looked for)",
-    )
-    parser.add_argument(
-        "--path.nic-replay",
-        dest="nic_replay",
-        type=Path,
-        metavar="DIR",
-        help="read NICs from recordings in this directory instead of the kernel",
     )
     parser.add_argument(
         "--shard",

@@ -87,7 +87,12 @@ def _check_patterns(settings: Config) -> None:
 
 def host_name(settings: Config) -> str:
     """Return the name of this host: of the configuration, the environment variable NODE_NAME, or the kernel."""
-    return settings.host or os.environ.get("NODE_NAME") or socket.gethostname()
+    return settings.host or own_name()
+
+
+def own_name() -> str:
+    """Return the name of this host without a configuration."""
+    return os.environ.get("NODE_NAME") or socket.gethostname()
 
 
 def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:

@@ -16,6 +16,7 @@ from exporter.daemon.probe_options import ProbeSection
 from exporter.mqtt import options as mqtt
 from exporter.sources.bursts import source as bursts
 from exporter.sources.collector import source as collector
+from exporter.sources.hostcheck import source as hostcheck
 from exporter.sources.ibfabric import source as ibfabric
 from exporter.sources.lldp import source as lldp
 from exporter.sources.nccl import source as nccl
@@ -33,6 +34,7 @@ SOURCES: tuple[Definition, ...] = (
     pci.DEFINITION,
     optics.DEFINITION,
     lldp.DEFINITION,
+    hostcheck.DEFINITION,
     switch.DEFINITION,
     ibfabric.DEFINITION,
     nccl.DEFINITION,

@@ -131,7 +131,7 @@ def _settings_labels(modes: LinkModes, fec: Fec, pause: Pause, dcb: Dcb, driver:
         fec.active or "",
         _pause_label(pause),
         "" if dcb.pfc is None else _join(dcb.pfc) or "none",
-        _trust_label(dcb, driver),
+        trust_of(dcb, driver),
         _join(dcb.classes or ()),
         _join(dcb.priority_classes or ()),
     )
@@ -145,7 +145,8 @@ def _pause_label(pause: Pause) -> str:
     return "receive" if pause.receive else "transmit" if pause.transmit else "none"
 
 
-def _trust_label(dcb: Dcb, driver: str) -> str:
+def trust_of(dcb: Dcb, driver: str) -> str:
+    """Return `dscp` or `pcp`; empty where the driver does not report what a port trusts."""
     if dcb.dscp_rules:
         return "dscp"
     return "pcp" if dcb.dscp_rules is False and driver in DRIVERS_REPORTING_TRUST else ""

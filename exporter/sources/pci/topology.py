@@ -53,7 +53,7 @@ def find_functions(sysfs: Path, is_selected: Callable[[str], bool]) -> dict[str,
             if function is not None and is_selected(function.name):
                 devices.setdefault(function, []).append(device)
     functions = sorted((one for one in devices if not os.path.lexists(one / "physfn")), key=lambda one: one.name)
-    gpus = _find_gpus(sysfs) if functions else {}
+    gpus = find_gpus(sysfs) if functions else {}
     return {
         one.name: PciFunction(one, _device_names(devices[one]), nearest(upstream_path(one), gpus)) for one in functions
     }
@@ -73,7 +73,7 @@ def _device_names(devices: Sequence[Path]) -> list[str]:
     return sorted({one.name for one in devices if one not in representors})
 
 
-def _find_gpus(sysfs: Path) -> dict[str, list[str]]:
+def find_gpus(sysfs: Path) -> dict[str, list[str]]:
     """Return the bridges above each GPU, by its address."""
     return {
         function.name: upstream_path(Path(os.path.realpath(function)))

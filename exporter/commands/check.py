@@ -1,0 +1,197 @@
+"""The command `check`: whether this host is set up for RDMA, as one table with evidence and remedies."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import textwrap
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from exporter.commands.flags import add_host_flags
+
+if TYPE_CHECKING:
+    from exporter.preflight.results import Check, Finding
+
+HELP = "check whether this host is set up for RDMA: links, PCIe, GPUDirect, RoCE, InfiniBand, limits, NCCL"
+
+UNUSED = "not_applicable"
+
+ORDER = ("fail", "warn", "unknown", "ok", UNUSED)
+"""Results in the order in which they are shown."""
+
+COLOURS: Mapping[str, str] = MappingProxyType({"fail": "31", "warn": "33", "unknown": "36", "ok": "32"})
+
+WIDTH, MIN_WIDTH = 120, 60
+"""Characters of a line where the output is not a terminal, and on a narrow one."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this command."""
+    add_host_flags(parser)
+    parser.add_argument(
+        "--path.nccl-conf",
+        dest="nccl_conf",
+        type=Path,
+        default=Path("/etc/nccl.conf"),
+        metavar="FILE",
+        help="NCCL's configuration file of the host (default /etc/nccl.conf)",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        type=_check_name,
+        default=[],
+        metavar="CHECK",
+        help="a check to run, repeatable (default all)",
+    )
+    parser.add_argument("--list", action="store_true", help="list the checks, and read nothing")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--verbose", action="store_true", help="show each object, also where nothing needs attention")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 for a warning too")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the results.
+
+    Returns:
+        1 if a check failed, with `--strict` also for a warning; 0 if none did, also where results are unknown; 2 for a
+        fault of this program, which is not one of the host.
+    """
+    try:
+        return _run(arguments)
+    except OSError:  # of the output
+        raise
+    except Exception:  # noqa: BLE001  # else its exit status would be that of a check that failed
+        traceback.print_exc()
+        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from exporter.preflight.checks import CHECKS
+    from exporter.preflight.results import evaluate
+
+    checks = [check for check in CHECKS if not arguments.only or check.name in arguments.only]
+    if arguments.list:
+        sys.stdout.writelines(f"{check.name.ljust(26)}  {check.title}\n" for check in checks)
+        return 0
+    facts, problems = _read(arguments)
+    results = evaluate(checks, facts)
+    for problem in problems:
+        print(f"fabric-exporter: {problem}", file=sys.stderr)  # noqa: T201  # what could not be read
+    if arguments.json:
+        print(json.dumps(_as_json(facts.host, checks, results), indent=1))  # noqa: T201  # output of the command
+    else:
+        is_colourful = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() else WIDTH
+        lines = _as_text(facts.host, results, width=max(width, MIN_WIDTH), verbose=arguments.verbose)
+        sys.stdout.writelines(f"{_coloured(word, line) if is_colourful else line}\n" for word, line in lines)
+    found = {one.result.value for findings in results.values() for one in findings}
+    return int("fail" in found or (arguments.strict and "warn" in found))
+
+
+def _check_name(text: str) -> str:
+    from exporter.preflight.checks import CHECKS
+
+    if text not in {check.name for check in CHECKS}:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a check; `fabric-exporter check --list` lists them")
+    return text
+
+
+def _read(arguments: argparse.Namespace) -> tuple[Any, list[str]]:
+    """Read the facts of this host, and what could not be read; shows progress on a terminal."""
+    from exporter.core.source import Failure, Host
+    from exporter.daemon.loading import own_name
+    from exporter.sources.common.host_ports import nic_reader
+    from exporter.sources.hostcheck.host_facts import host_facts, readings
+    from exporter.sources.rdma.ports import rdma_reader
+
+    host = Host(own_name(), arguments.sysfs, arguments.procfs, arguments.nic_replay)
+    failures: list[Failure] = []
+    answers: dict[str, object] = {}
+    for kind, call in readings(host, nic_reader(host), rdma_reader(host), failures, arguments.nccl_conf).items():
+        if sys.stderr.isatty():
+            print(f"\r\x1b[Kreading {kind.replace('_', ' ')} …", end="", file=sys.stderr, flush=True)  # noqa: T201
+        try:
+            answers[kind] = call()
+        except OSError as error:
+            answers[kind] = error
+            failures.append(Failure(kind, "unreadable", f"{kind.replace('_', ' ')}: {error}"))
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201
+    return host_facts(host, answers), [one.detail for one in failures]
+
+
+def _as_json(host: str, checks: "Sequence[Check]", results: "Mapping[str, Sequence[Finding]]") -> dict[str, Any]:
+    titles = {check.name: check.title for check in checks}
+    rows = [
+        {
+            "check": check,
+            "title": titles[check],
+            "object": one.object,
+            "result": one.result.value,
+            "evidence": one.evidence,
+            **({"remedy": one.remedy} if one.remedy else {}),
+        }
+        for check, findings in results.items()
+        for one in findings
+    ]
+    return {"host": host, "counts": _counts(results), "results": rows}
+
+
+def _counts(results: "Mapping[str, Sequence[Finding]]") -> dict[str, int]:
+    words = [one.result.value for findings in results.values() for one in findings]
+    return {word: words.count(word) for word in ORDER}
+
+
+def _as_text(
+    host: str, results: "Mapping[str, Sequence[Finding]]", *, width: int, verbose: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the word that colours a line, and the line."""
+    summary = ", ".join(f"{number} {word.replace('_', ' ')}" for word, number in _counts(results).items() if number)
+    yield "", f"{host}: {summary}"
+    yield "", ""
+    rows = [(one.result.value, check, one) for check, findings in results.items() for one in findings]
+    shown = [row for row in rows if verbose or row[0] in {"fail", "warn"}]
+    indent = " " * len("UNKNOWN  ")
+    for word, check, one in sorted(shown, key=lambda row: ORDER.index(row[0])):
+        yield word, f"{_label(word)}  {check}: {one.object}"
+        yield from (("", line) for line in _wrapped(one.evidence, indent, width))
+        if one.remedy:
+            yield from (("", line) for line in _wrapped(f"-> {one.remedy}.", indent, width))
+    if not verbose:
+        if shown:
+            yield "", ""
+        yield from _brief(results)
+        unused = ", ".join(name for name, found in results.items() if {one.result.value for one in found} == {UNUSED})
+        if unused:
+            first, *others = _wrapped(f"{_label(UNUSED)}  {unused}", "", width - len(indent))
+            yield UNUSED, first
+            yield from ((UNUSED, f"{indent}{line}") for line in others)
+
+
+def _brief(results: "Mapping[str, Sequence[Finding]]") -> Iterator[tuple[str, str]]:
+    """Yield a line for each check whose results need no attention, with the number of its objects."""
+    name = max(map(len, results), default=0)
+    for word in ("unknown", "ok"):
+        for check, findings in results.items():
+            alike = [one for one in findings if one.result.value == word]
+            if alike:
+                more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
+                yield word, f"{_label(word)}  {check.ljust(name)}  {alike[0].evidence}{more}"
+
+
+def _label(word: str) -> str:
+    return ("n/a" if word == UNUSED else word.upper() if word in {"fail", "warn"} else word).ljust(7)
+
+
+def _wrapped(text: str, indent: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _coloured(word: str, line: str) -> str:
+    return f"\x1b[{COLOURS[word]}m{line[:7]}\x1b[0m{line[7:]}" if word in COLOURS else line

@@ -1,0 +1,14 @@
+"""All checks, in the order in which they are shown."""
+
+from exporter.preflight import gpudirect, host_settings, infiniband, links, nccl_settings, roce
+from exporter.preflight.results import Check
+
+CHECKS: tuple[Check, ...] = (
+    *links.CHECKS,
+    *gpudirect.CHECKS,
+    *roce.CHECKS,
+    *infiniband.CHECKS,
+    *host_settings.CHECKS,
+    *nccl_settings.CHECKS,
+)
+"""A new family adds its line here."""

@@ -1,0 +1,223 @@
+"""Facts about the configuration of a host. None is what could not be read, and nothing is judged from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciLink:
+    """A PCIe link: transfers per second per lane, and lanes; what the function and the bridge above support.
+
+    `bridge_speed` and `bridge_lanes` are None too where there is no bridge.
+    """
+
+    speed: float | None = None
+    lanes: int | None = None
+    max_speed: float | None = None
+    max_lanes: int | None = None
+    bridge_speed: float | None = None
+    bridge_lanes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciFacts:
+    """A PCI function of a NIC, an RDMA device or a GPU.
+
+    Attributes:
+        address: Its address.
+        devices: Its network and RDMA devices; empty for a GPU.
+        path: The bridges above it, from the host bridge (`pci0000:16`) down.
+        link: Its link.
+        numa_node: Its NUMA node; None if the platform does not report it.
+        iommu: Type of its IOMMU group (`identity`, `DMA`, `DMA-FQ`); empty where it is in none.
+        interrupts: Number of its interrupts on CPUs of its NUMA node, and of all; None if they cannot be read.
+        is_virtual: Whether it is a virtual function.
+        is_active: Whether it is powered; the link of a suspended function is not read.
+    """
+
+    address: str
+    devices: Sequence[str] = ()
+    path: Sequence[str] = ()
+    link: PciLink = field(default_factory=PciLink)
+    numa_node: int | None = None
+    iommu: str | None = None
+    interrupts: tuple[int, int] | None = None
+    is_virtual: bool = False
+    is_active: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gid:
+    """An entry of the GID table of a port: its index, its address as 16 bytes, and its type such as `RoCE v2`."""
+
+    index: int
+    address: bytes
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaPortFacts:
+    """A port of an RDMA device.
+
+    Attributes:
+        device: Name of the device.
+        port: Number of the port.
+        netdev: Its network device; empty if there is none in this network namespace.
+        pci: Address of its PCI function; empty if there is none.
+        driver: Name of its driver; empty if it is not known.
+        link_layer: `InfiniBand` or `Ethernet`.
+        state: PortState by the InfiniBand specification: 1 down, 2 init, 3 armed, 4 active.
+        physical_state: PortPhysicalState: 3 disabled, 2 polling, 5 link up …
+        rate: Bits per second, as sysfs shows them.
+        lanes: Lanes, where sysfs shows them.
+        lid: Local identifier of the port, and …
+        sm_lid: … of the subnet manager; 0 if there is none.
+        pkeys: Partition keys that are not empty.
+        gids: Entries of the GID table that are not empty; None if it cannot be read.
+        firmware: Version of the firmware.
+        board: Identifier of the board (PSID).
+        traffic_class: Traffic class that the driver sets for all connections; None if it sets none.
+    """
+
+    device: str
+    port: int = 1
+    netdev: str = ""
+    pci: str = ""
+    driver: str = ""
+    link_layer: str = ""
+    state: int | None = None
+    physical_state: int | None = None
+    rate: float | None = None
+    lanes: int | None = None
+    lid: int | None = None
+    sm_lid: int | None = None
+    pkeys: Sequence[int] | None = None
+    gids: Sequence[Gid] | None = None
+    firmware: str = ""
+    board: str = ""
+    traffic_class: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The port as `mlx5_0:1`."""
+        return f"{self.device}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPortFacts:
+    """A hardware network device.
+
+    Attributes:
+        device: Its name.
+        driver: Name of its driver; empty if it is not known.
+        carrier: Whether its link is up.
+        mtu: Its MTU in bytes.
+        speed: Bits per second; None while the link is down.
+        max_speed: Bits per second of the fastest supported link mode.
+        pfc: Priorities with priority flow control.
+        trust: `dscp` or `pcp`; empty where the driver does not report it.
+        pause: Whether the port accepts and sends pause frames of 802.3x, each.
+        ecn: By role (`notification_point`, `reaction_point`) and priority, whether congestion control is on.
+        rp_filter, arp_ignore, arp_announce: Settings of IPv4, each the maximum of the device's and that of all.
+        networks: Its IPv4 networks.
+    """
+
+    device: str
+    driver: str = ""
+    carrier: bool | None = None
+    mtu: int | None = None
+    speed: float | None = None
+    max_speed: float | None = None
+    pfc: Sequence[int] | None = None
+    trust: str = ""
+    pause: tuple[bool, bool] | None = None
+    ecn: Mapping[str, Mapping[int, bool]] = field(default_factory=dict)
+    rp_filter: int | None = None
+    arp_ignore: int | None = None
+    arp_announce: int | None = None
+    networks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProcess:
+    """A process that uses RDMA devices or NCCL.
+
+    Attributes:
+        pid: Its process ID.
+        command: Its command name.
+        job: Name of its job; empty if it is not known.
+        memlock: Bytes that it may lock; inf for no limit; None if it cannot be read.
+        may_lock: Whether it has CAP_IPC_LOCK, so that the limit does not apply.
+        nccl: Its environment variables of NCCL; None if it cannot be read.
+    """
+
+    pid: int
+    command: str = ""
+    job: str = ""
+    memlock: float | None = None
+    may_lock: bool | None = None
+    nccl: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFacts:
+    """The kernel and what is loaded.
+
+    Attributes:
+        release: Such as `6.8.0-45-generic`.
+        modules: Names of the modules; None if they cannot be read.
+        peer_memory: Whether a peer-memory interface for GPUs is registered.
+        nvidia: Text of the driver's version; empty without that driver.
+        numa_balancing: Value of kernel.numa_balancing.
+        numa_nodes: Number of NUMA nodes with CPUs.
+        governors: Frequency governors and the number of CPUs with each; empty where there are none.
+        governor_driver: Driver of the CPU frequency.
+        is_guest: Whether the host is a virtual machine.
+        rdma_nodes: Character devices of /dev/infiniband; None if that folder is not visible.
+    """
+
+    release: str = ""
+    modules: frozenset[str] | None = None
+    peer_memory: bool = False
+    nvidia: str = ""
+    numa_balancing: int | None = None
+    numa_nodes: int | None = None
+    governors: Mapping[str, int] = field(default_factory=dict)
+    governor_driver: str = ""
+    is_guest: bool | None = None
+    rdma_nodes: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """All that is known of a host.
+
+    Attributes:
+        host: Its name.
+        functions: PCI functions of network and RDMA devices.
+        gpus: PCI functions of GPUs.
+        rdma_ports: Ports of RDMA devices.
+        network_ports: Network devices that are hardware.
+        kernel: The kernel.
+        processes: Processes of jobs; None if none could be looked for.
+        nccl_conf: Lines of /etc/nccl.conf; empty if there is none.
+        unread: Names of the fields above that could not be read.
+    """
+
+    host: str
+    functions: Sequence[PciFacts] = ()
+    gpus: Sequence[PciFacts] = ()
+    rdma_ports: Sequence[RdmaPortFacts] = ()
+    network_ports: Sequence[NetworkPortFacts] = ()
+    kernel: KernelFacts = field(default_factory=KernelFacts)
+    processes: Sequence[JobProcess] | None = None
+    nccl_conf: Sequence[str] = ()
+    unread: frozenset[str] = frozenset()
+
+    def network_port(self, device: str) -> NetworkPortFacts | None:
+        """Return a network device; None if it is not one of the hardware here."""
+        return next((port for port in self.network_ports if port.device == device), None)
+
+    def function(self, address: str) -> PciFacts | None:
+        """Return a PCI function of a network or RDMA device."""
+        return next((one for one in self.functions if one.address == address), None)

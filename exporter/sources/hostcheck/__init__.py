@@ -1,0 +1,1 @@
+"""Source `hostcheck`: checks of the configuration of this host."""

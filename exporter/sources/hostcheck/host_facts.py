@@ -1,0 +1,81 @@
+"""All facts of this host, read one kind after the other, so that one that fails or hangs affects no other."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from exporter.core.source import Failure, Host
+from exporter.linux.nic_reader import NicReader
+from exporter.linux.rdma_reader import RdmaReader
+from exporter.linux.untrusted_files import read_untrusted
+from exporter.preflight.facts import HostFacts, NetworkPortFacts, RdmaPortFacts
+from exporter.sources.hostcheck.readers.job_processes import read_job_processes
+from exporter.sources.hostcheck.readers.kernel import read_kernel
+from exporter.sources.hostcheck.readers.network_ports import read_network_ports
+from exporter.sources.hostcheck.readers.pci_functions import Roots, read_functions, read_gpus
+from exporter.sources.hostcheck.readers.rdma_ports import read_rdma_ports
+
+NCCL_CONF = Path("/etc/nccl.conf")
+
+MAX_CONF = 1 << 16
+"""Bytes of nccl.conf that are read."""
+
+
+def readings(
+    host: Host,
+    nic: Callable[[], NicReader],
+    rdma: Callable[[], RdmaReader],
+    failures: list[Failure],
+    nccl_conf: Path = NCCL_CONF,
+) -> Mapping[str, Callable[[], Any]]:
+    """Return the calls that read the facts, by field of HostFacts; each blocks, and may raise OSError.
+
+    Args:
+        host: This host.
+        nic: Opens the reader of network devices.
+        rdma: Opens the reader of RDMA devices.
+        failures: Where calls report objects that failed.
+        nccl_conf: NCCL's configuration file of this host.
+    """
+    roots = Roots(host.sysfs, host.procfs)
+    return {
+        "functions": partial(read_functions, roots),
+        "gpus": partial(read_gpus, roots),
+        "rdma_ports": partial(_with_rdma, host, rdma, failures),
+        "network_ports": partial(_with_nic, host, nic, failures),
+        "kernel": partial(read_kernel, host.sysfs, host.procfs),
+        "processes": partial(read_job_processes, host.procfs),
+        "nccl_conf": partial(_read_lines, nccl_conf),
+    }
+
+
+def host_facts(host: Host, answers: Mapping[str, Any]) -> HostFacts:
+    """Return the facts of a host, from the results of `readings`; what failed is unknown."""
+    read = {name: one for name, one in answers.items() if not isinstance(one, Exception)}
+    return HostFacts(host=host.name, unread=frozenset(answers.keys() - read.keys()), **read)
+
+
+def _with_rdma(host: Host, rdma: Callable[[], RdmaReader], failures: list[Failure]) -> Sequence[RdmaPortFacts]:
+    reader = rdma()
+    try:
+        return read_rdma_ports(host.sysfs, reader, failures)
+    finally:
+        reader.close()
+
+
+def _with_nic(host: Host, nic: Callable[[], NicReader], failures: list[Failure]) -> Sequence[NetworkPortFacts]:
+    reader = nic()
+    try:
+        return read_network_ports(host, reader, failures)
+    finally:
+        reader.close()
+
+
+def _read_lines(file: Path) -> list[str]:
+    """Read the lines; none if there is no such file."""
+    try:
+        data, _ = read_untrusted(str(file), MAX_CONF)
+    except FileNotFoundError:
+        return []
+    return data.decode("utf-8", "replace").replace("\r", "").splitlines()

@@ -1,0 +1,98 @@
+"""Source `hostcheck`: checks of the configuration of this host, read-only, and without rights.
+
+What is right is counted only; a result that needs attention has a series of its own, with what was found. What cannot
+be read is unknown, and so counted.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from time import monotonic
+
+from exporter.core.blocking import BlockingCalls
+from exporter.core.definition import Context, Definition
+from exporter.core.source import Failure, Host, Reading, Source
+from exporter.core.table import RowKeeper, Table, TableBuilder
+from exporter.preflight.checks import CHECKS
+from exporter.preflight.results import Finding, Result, counts, evaluate
+from exporter.sources.common.failures import failure_of
+from exporter.sources.common.host_ports import nic_reader, nic_turns
+from exporter.sources.hostcheck.host_facts import host_facts, readings
+from exporter.sources.hostcheck.metrics import RESULTS, STATUS, UNLISTED
+from exporter.sources.hostcheck.options import HostcheckOptions
+from exporter.sources.rdma.ports import rdma_reader
+
+CALL_DEADLINE = 10.0
+"""Seconds for reading all facts of one kind."""
+
+MAX_OBJECTS = 100
+"""Objects with a result of warn or fail that have series; failures first."""
+
+MAX_EVIDENCE = 200
+"""Characters of the label `evidence`."""
+
+LEVELS = {Result.WARN: 1, Result.FAIL: 2}
+
+
+class HostcheckSource:
+    """Reads the facts of this host, and evaluates the checks."""
+
+    name = "hostcheck"
+    target = ""
+    changed: asyncio.Event | None = None
+
+    def __init__(self, options: HostcheckOptions, host: Host) -> None:
+        """Read nothing yet."""
+        self.interval = float(options.interval)
+        self.settings = options
+        self._host = host
+        self._checks = [check for check in CHECKS if options.matches(check.name)]
+        self._serial = BlockingCalls("hostcheck", CALL_DEADLINE, nic_turns(host))
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in (RESULTS, STATUS, UNLISTED)}
+
+    async def applies(self) -> bool:
+        """Return True: every host has a configuration."""
+        return True
+
+    async def read(self) -> Reading:
+        """Read the facts, and evaluate the checks; a kind that fails is unknown, and a failure."""
+        failures: list[Failure] = []
+        calls = readings(self._host, nic_reader(self._host), rdma_reader(self._host), failures)
+        answers = await self._serial.run(list(calls.items()))
+        failures += [failure_of(kind, one, kind) for kind, one in answers.items() if isinstance(one, Exception)]
+        results = evaluate(self._checks, host_facts(self._host, answers))
+        return Reading(self._tables(results, monotonic()), failures)
+
+    async def close(self) -> None:
+        """Stop the worker thread."""
+        self._serial.close()
+
+    def _tables(self, results: Mapping[str, Sequence[Finding]], now: float) -> list[Table]:
+        counted, listed, unlisted = TableBuilder(RESULTS), TableBuilder(STATUS), TableBuilder(UNLISTED)
+        for check, found in results.items():
+            for result, number in counts(found).items():
+                counted.row((check, result.value), {"results": number})
+        attention = worst_results(results)
+        for (check, name), one in list(attention.items())[:MAX_OBJECTS]:
+            info = (one.result.value, one.evidence[:MAX_EVIDENCE])
+            listed.row((check, name), {"status": LEVELS[one.result], "info": info})
+        unlisted.row((), {"unlisted": max(len(attention) - MAX_OBJECTS, 0)})
+        tables = {RESULTS: counted, STATUS: listed, UNLISTED: unlisted}
+        return [one.table(self._keepers[schema], now) for schema, one in tables.items() if len(one.keys)]
+
+
+def worst_results(results: Mapping[str, Sequence[Finding]]) -> Mapping[tuple[str, str], Finding]:
+    """Return the worst result that needs attention by check and object, failures first."""
+    found: dict[tuple[str, str], Finding] = {}
+    for check, findings in results.items():
+        for one in findings:
+            before = found.get((check, one.object))
+            if one.result in LEVELS and (before is None or LEVELS[one.result] > LEVELS[before.result]):
+                found[check, one.object] = one
+    return dict(sorted(found.items(), key=lambda item: -LEVELS[item[1].result]))
+
+
+def _build(options: HostcheckOptions, context: Context) -> list[Source]:
+    return [HostcheckSource(options, context.host)]
+
+
+DEFINITION = Definition("hostcheck", HostcheckOptions, (RESULTS, STATUS, UNLISTED), _build)
