@@ -163,7 +163,7 @@ def _gid(facts: HostFacts) -> Iterator[Finding]:
             kind = "link-local " if best.address.startswith(_LINK_LOCAL) else ""
             yield fail(
                 one.name,
-                f"NCCL picks GID {best.index}, {kind}{best.kind}, which is not routed",
+                f"NCCL picks GID {best.index}, {kind}{best.kind.removeprefix('IB/')}, which is not routed",
                 "Give the interface an IPv4 address, and unset NCCL_IB_GID_INDEX; jobs use it when they start",
             )
         else:

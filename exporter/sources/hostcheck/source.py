@@ -6,7 +6,9 @@ be read is unknown, and so counted.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import monotonic
+from types import MappingProxyType
 
 from exporter.core.blocking import BlockingCalls
 from exporter.core.definition import Context, Definition
@@ -14,11 +16,13 @@ from exporter.core.source import Failure, Host, Reading, Source
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.preflight.checks import CHECKS
 from exporter.preflight.results import Finding, Result, counts, evaluate
+from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.host_ports import nic_reader, nic_turns
+from exporter.sources.common.host_ports import SCAN, nic_reader, nic_turns
 from exporter.sources.hostcheck.host_facts import host_facts, readings
 from exporter.sources.hostcheck.metrics import RESULTS, STATUS, UNLISTED
 from exporter.sources.hostcheck.options import HostcheckOptions
+from exporter.sources.pci.topology import find_gpus, list_folder
 from exporter.sources.rdma.ports import rdma_reader
 
 CALL_DEADLINE = 10.0
@@ -30,7 +34,7 @@ MAX_OBJECTS = 100
 MAX_EVIDENCE = 200
 """Characters of the label `evidence`."""
 
-LEVELS = {Result.WARN: 1, Result.FAIL: 2}
+LEVELS: Mapping[Result, int] = MappingProxyType({Result.WARN: 1, Result.FAIL: 2})
 
 
 class HostcheckSource:
@@ -50,8 +54,8 @@ class HostcheckSource:
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (RESULTS, STATUS, UNLISTED)}
 
     async def applies(self) -> bool:
-        """Return True: every host has a configuration."""
-        return True
+        """Return whether the host has RDMA devices or GPUs."""
+        return await make_call(self._serial, SCAN, partial(_has_devices, self._host))
 
     async def read(self) -> Reading:
         """Read the facts, and evaluate the checks; a kind that fails is unknown, and a failure."""
@@ -78,6 +82,11 @@ class HostcheckSource:
         unlisted.row((), {"unlisted": max(len(attention) - MAX_OBJECTS, 0)})
         tables = {RESULTS: counted, STATUS: listed, UNLISTED: unlisted}
         return [one.table(self._keepers[schema], now) for schema, one in tables.items() if len(one.keys)]
+
+
+def _has_devices(host: Host) -> bool:
+    folder = host.sysfs / "class" / "infiniband"
+    return any(list_folder(folder)) or bool(find_gpus(host.sysfs))
 
 
 def worst_results(results: Mapping[str, Sequence[Finding]]) -> Mapping[tuple[str, str], Finding]:

@@ -45,7 +45,11 @@ def read_network_ports(host: Host, reader: NicReader, failures: list[Failure]) -
     """
     links = [link for link in reader.links() if is_hardware(link)]
     networks = read_networks(host.procfs)
-    return [_read_port(host, link, reader, networks.get(link.name, ()), failures) for link in links]
+    found = [_read_port(host, link, reader, networks.get(link.name, ()), failures) for link in links]
+    for name, error in reader.unreadable_links().items():
+        failures.append(failure_of(name, error, name))
+        found.append(NetworkPortFacts(device=name))
+    return found
 
 
 def _read_port(
