@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib import parse
 
 from exporter.commands.flags import add_host_flags
 
@@ -49,6 +50,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="CHECK",
         help="a check to run, repeatable (default all)",
     )
+    parser.add_argument(
+        "--remote",
+        action="extend",
+        nargs="+",
+        type=_url,
+        default=[],
+        metavar="URL",
+        help="compare hosts by the metrics of their exporters, such as http://gpu-001:10315/metrics",
+    )
     parser.add_argument("--list", action="store_true", help="list the checks, and read nothing")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--verbose", action="store_true", help="show each object, also where nothing needs attention")
@@ -75,6 +85,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from exporter.preflight.checks import CHECKS
     from exporter.preflight.results import evaluate
 
+    if arguments.remote:
+        from exporter.commands.check_remote import run as run_remote
+
+        return run_remote(arguments.remote, as_json=arguments.json, is_strict=arguments.strict)
     checks = [check for check in CHECKS if not arguments.only or check.name in arguments.only]
     if arguments.list:
         sys.stdout.writelines(f"{check.name.ljust(26)}  {check.title}\n" for check in checks)
@@ -92,6 +106,14 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.writelines(f"{_coloured(word, line) if is_colourful else line}\n" for word, line in lines)
     found = {one.result.value for findings in results.values() for one in findings}
     return int("fail" in found or (arguments.strict and "warn" in found))
+
+
+def _url(text: str) -> str:
+    url = text if "://" in text else f"http://{text}"
+    parts = parse.urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r}: expected a URL, such as http://gpu-001:10315/metrics")
+    return url if parts.path.strip("/") else f"{url.rstrip('/')}/metrics"
 
 
 def _check_name(text: str) -> str:
