@@ -31,6 +31,10 @@ WIDTH, MIN_WIDTH = 120, 60
 """Characters of a line where the output is not a terminal, and on a narrow one."""
 
 
+MAX_NAMES = 16
+"""Objects with the same result that are named; JSON has all."""
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
     add_host_flags(parser)
@@ -177,16 +181,21 @@ def _as_text(
     summary = ", ".join(f"{number} {word.replace('_', ' ')}" for word, number in _counts(results).items() if number)
     yield "", f"{host}: {summary}"
     yield "", ""
-    rows = [(one.result.value, check, one) for check, findings in results.items() for one in findings]
-    shown = [row for row in rows if verbose or row[0] in {"fail", "warn"}]
+    objects: dict[tuple[str, str, str, str], list[str]] = {}
+    for check, findings in results.items():
+        for one in findings:
+            if verbose or one.remedy:
+                objects.setdefault((one.result.value, check, one.evidence, one.remedy), []).append(one.object)
     indent = " " * len("UNKNOWN  ")
-    for word, check, one in sorted(shown, key=lambda row: ORDER.index(row[0])):
-        yield word, f"{_label(word)}  {check}: {one.object}"
-        yield from (("", line) for line in _wrapped(one.evidence, indent, width))
-        if one.remedy:
-            yield from (("", line) for line in _wrapped(f"-> {one.remedy}.", indent, width))
+    for (word, check, evidence, remedy), names in sorted(objects.items(), key=lambda row: ORDER.index(row[0][0])):
+        first, *others = _wrapped(f"{check}: {_listed(names)}", "", width - len(indent))
+        yield word, f"{_label(word)}  {first}"
+        yield from (("", f"{indent}{line}") for line in others)
+        yield from (("", line) for line in _wrapped(evidence, indent, width))
+        if remedy:
+            yield from (("", line) for line in _wrapped(f"-> {remedy}.", indent, width))
     if not verbose:
-        if shown:
+        if objects:
             yield "", ""
         yield from _brief(results)
         unused = ", ".join(name for name, found in results.items() if {one.result.value for one in found} == {UNUSED})
@@ -194,6 +203,11 @@ def _as_text(
             first, *others = _wrapped(f"{_label(UNUSED)}  {unused}", "", width - len(indent))
             yield UNUSED, first
             yield from ((UNUSED, f"{indent}{line}") for line in others)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _brief(results: "Mapping[str, Sequence[Finding]]") -> Iterator[tuple[str, str]]:
