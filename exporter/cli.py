@@ -21,6 +21,7 @@ from exporter.commands import (
     replay,
     run,
     snapshot,
+    validate,
 )
 from exporter.config.errors import UserError
 
@@ -47,6 +48,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "snapshot": snapshot,
         "replay": replay,
         "estimate": estimate,
+        "validate": validate,
         "hook": hook,
         "ib": ib_flags,
     }
