@@ -136,5 +136,5 @@ def _finding_json(one: Finding) -> dict[str, Any]:
 
 
 def _kind_json(kind: Kind) -> dict[str, Any]:
-    values = kind._asdict() | {"tool": str(kind.tool)}
-    return {key: value for key, value in values.items() if value not in {None, ""}}
+    names = {"ranks": "n_ranks", "nodes": "n_nodes"}
+    return {names.get(key, key): value for key, value in kind._asdict().items() if value not in {None, ""}}

@@ -158,7 +158,7 @@ def _explained(found: Comparison, unit: Unit) -> tuple[str, str]:
     """Return the reason and the remedy of a slow unit."""
     rule = _rule(found)
     if len(found.group.units) < ENOUGH:
-        rule += f"; a median of fewer than {ENOUGH} convicts nobody"
+        rule += f"; a median of fewer than {ENOUGH} does not convict"
     if len(unit.nodes) == 1:
         remedy = "run it again; then look at clocks, temperature, ECC and NVLink of its GPUs"
         return rule, remedy if found.group.kind.nodes == 1 else "run it again"
