@@ -1,6 +1,7 @@
 """The command `validate`: which nodes and links are slow, by results of nccl-tests and perftest of many nodes."""
 
 import argparse
+import errno
 import json
 import sys
 import traceback
@@ -150,11 +151,25 @@ def _write_baseline(path: Path, runs: "list[Run]", found: "Judgement") -> None:
             " run all_reduce_perf over two nodes or more"
         )
     with system_errors_as_user_errors(f"--baseline: {path}", "name a file in a directory that this user can write"):
-        new = path.with_name(f".{path.name}.new")
-        new.write_bytes(baseline_json({key: Baseline(*one) for key, one in values.items()}))
-        new.replace(path)
+        replace_file(path, baseline_json({key: Baseline(*one) for key, one in values.items()}))
     kinds = ", ".join(sorted({kind for kind, _ in values}))
     print(f"baseline of {kinds}, {len(values)} sizes, written to {path}", file=sys.stderr)  # noqa: T201  # not of the table
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file in one step; it remains as it is if that fails.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if not path.name or path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a directory")
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_bytes(data)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _share(text: str) -> float:

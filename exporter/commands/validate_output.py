@@ -39,8 +39,8 @@ def _faults(found: Judgement) -> list[Finding]:
 
 
 def _summary(found: Judgement, runs: Sequence[Run]) -> str:
-    counts = ", ".join(f"{found.count(verdict):,} {verdict}" for verdict in Verdict)
-    return f"{counted(len(runs), 'run')}: {counts}"
+    counts = ", ".join(f"{count:,} {verdict}" for verdict, count in found.counts().items())
+    return f"{counted(len(runs), 'run')}; nodes, pairs or files: {counts}"
 
 
 def _table(findings: Sequence[Finding]) -> Iterator[str]:
@@ -97,7 +97,7 @@ def as_json(found: Judgement, runs: Sequence[Run], limits: Limits) -> dict[str, 
     """Return all findings in base units; what is not known is missing."""
     return {
         "verdict": min((one.verdict for one in found.findings), key=list(Verdict).index, default=Verdict.UNKNOWN),
-        "counts": {verdict: found.count(verdict) for verdict in Verdict},
+        "counts": found.counts(),
         "runs": len(runs),
         "threshold": limits.threshold,
         "findings": [_finding_json(one) for one in found.findings],

@@ -67,7 +67,7 @@ def pairs_of(write, names, slow_nodes=(), slow_pairs=()):
 
 def test_the_odd_node_of_eight_is_first_with_median_and_remedy(capsys, write):
     lines = validated(capsys, *eight_nodes(write), status=1).out.splitlines()
-    assert lines[0] == "8 runs: 2 fail, 0 warn, 0 unknown, 7 ok"
+    assert lines[0] == "8 runs; nodes, pairs or files: 1 fail, 0 warn, 0 unknown, 7 ok"
     assert lines[2].split() == ["verdict", "node", "test", "size", "result", "compared", "with", "share"]
     assert re.split(r" {2,}", lines[3]) == [
         *("fail", "gpu-3", "AllReduce", "8 GiB in place", "382 GB/s", "478 GB/s, median of 8 nodes", "80%")
@@ -81,7 +81,7 @@ def test_the_odd_node_of_eight_is_first_with_median_and_remedy(capsys, write):
 def test_json_has_base_units_and_the_origin_of_names(capsys, write):
     result = found(capsys, *eight_nodes(write), status=1)
     assert result["verdict"] == "fail"
-    assert result["counts"] == {"fail": 2, "warn": 0, "unknown": 0, "ok": 7}
+    assert result["counts"] == {"fail": 1, "warn": 0, "unknown": 0, "ok": 7}
     first = result["findings"][0]
     assert (first["nodes"], first["nodes_from"], first["files"]) == (["gpu-3"], "output", ["gpu-3.txt"])
     assert (first["size_bytes"], first["bytes_per_second"], first["compared_bytes_per_second"]) == (
@@ -342,10 +342,14 @@ def test_the_baseline_leaves_out_what_fails_and_keeps_the_old_file_without_resul
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".new")]
 
 
-def test_a_baseline_that_cannot_be_written_is_an_error(capsys, write):
+@pytest.mark.parametrize("path", ["missing/baseline.json", "", "/", "folder"])
+def test_a_baseline_that_cannot_be_written_is_an_error(capsys, write, tmp_path, path):
+    (tmp_path / "folder").mkdir()
     files = pairs_of(write, ["a", "b", "c"])
-    shown = validated(capsys, "--baseline", "missing/baseline.json", *files, status=2)
-    assert shown.err.startswith("fabric-exporter: --baseline: missing/baseline.json")
+    shown = validated(capsys, "--baseline", path, *files, status=2)
+    assert shown.err.startswith(f"fabric-exporter: --baseline: {path or '.'}")
+    assert "Traceback" not in shown.err
+    assert not [found for found in tmp_path.iterdir() if found.name.startswith(".")]
 
 
 # --- flags

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from types import MappingProxyType
 
 from exporter.meaning.preflight.results import Finding, Group, Kind, Run, Tool, Unit, Verdict, counted, size_text
 
@@ -17,7 +18,14 @@ LEAST = 1 << 20
 """Bytes below which the time of a collective is that of its latency: its bandwidth is not judged."""
 
 
-NO_SIZE = "the runs have no size in common that is large enough to judge bandwidth (1 MiB)"
+NO_SIZE = MappingProxyType(
+    {
+        Tool.NCCL: "the runs have no size in common that is large enough to judge bandwidth (1 MiB)",
+        Tool.LINK: "the runs have no size in common",
+        Tool.LATENCY: "the runs have no size in common",
+    }
+)
+"""Why a group is not judged."""
 
 
 def grouped(runs: Iterable[Run]) -> tuple[list[Group], list[Finding]]:
@@ -76,7 +84,7 @@ def _notes(group: Group) -> list[str]:
     if not group.units:
         return []
     shown = ", ".join(map(size_text, group.sizes))
-    notes = [f"judged at {shown}" if group.sizes else NO_SIZE]
+    notes = [f"judged at {shown}" if group.sizes else NO_SIZE[group.kind.tool]]
     if group.kind.tool is Tool.NCCL:
         if group.sizes and group.sizes[-1] < LARGE:
             notes.append("that is the largest size that all have; results are sure from 1 GiB, as by -e 8G")
@@ -91,7 +99,7 @@ DIFFERENCES = (
     ("ranks", "{} ranks"),
     ("nodes", "{} nodes"),
     ("numbers", "{}"),
-    ("version", "NCCL {}"),
+    ("version", "library {}"),
     ("model", "{}"),
     ("link", "link type {}"),
     ("factor", "a bus bandwidth of {} times the algorithm bandwidth"),

@@ -1,5 +1,6 @@
 """The judgement on runs of benchmarks: findings, the worst first, and groups with what a reader has to know."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -33,9 +34,13 @@ class Judgement:
     findings: list[Finding]
     groups: list[Group]
 
-    def count(self, verdict: Verdict) -> int:
-        """Return the number of findings with a verdict."""
-        return sum(one.verdict is verdict for one in self.findings)
+    def counts(self) -> dict[Verdict, int]:
+        """Return the numbers of nodes, pairs or files by the worst verdict on them."""
+        worst: dict[tuple[str, ...], Verdict] = {}
+        for one in self.findings:
+            worst.setdefault(one.nodes, one.verdict)
+        found = Counter(worst.values())
+        return {verdict: found[verdict] for verdict in WORST_FIRST}
 
 
 def judge(runs: Iterable[Run], limits: Limits) -> Judgement:
@@ -107,8 +112,9 @@ def _too_few(group: Group, unit: Unit) -> Finding:
     reason = f"{units}: a median needs {ENOUGH}, a note {FEW}, and no absolute mark is known"
     remedy = "test more of them"
     if not group.sizes:
-        reason = NO_SIZE
-        remedy = "run all with the same large sizes, such as -b 1G -e 8G -f 2"
+        reason = NO_SIZE[group.kind.tool]
+        sizes = ", such as -b 1G -e 8G -f 2" if group.kind.tool is Tool.NCCL else ", as by -s 65536"
+        remedy = f"run all with the same sizes{sizes}"
     elif len(unit.nodes) > 2:
         reason += "; its bandwidth is that of the slowest of its nodes, which it does not name"
         remedy = "run pairs of nodes"

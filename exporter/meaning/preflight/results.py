@@ -44,7 +44,7 @@ class Kind(NamedTuple):
         """The parts that are known, such as "AllReduce, 8 ranks on 1 node, float sum"."""
         hosts = "" if self.nodes is None else f" on {counted(self.nodes, 'node')}"
         ranks = "" if self.ranks is None else f"{counted(self.ranks, 'rank')}{hosts}"
-        version = self.version and f"NCCL {self.version}"
+        version = self.version and f"library {self.version}"
         parts = (self.test or "a collective without a name", ranks, self.numbers, version, self.model, self.link)
         return ", ".join(part for part in parts if part)
 
