@@ -72,7 +72,7 @@ def test_the_odd_node_of_eight_is_first_with_median_and_remedy(capsys, write):
     assert re.split(r" {2,}", lines[3]) == [
         *("fail", "gpu-3", "AllReduce", "8 GiB in place", "382 GB/s", "478 GB/s, median of 8 nodes", "80%")
     ]
-    assert lines[4].strip() == "below 90% of the median"
+    assert lines[4].strip() == "below 90% of the median; below pass mark of Azure's node health checks from 8 GiB"
     assert lines[5].strip().startswith("→ run it again")
     assert [line.split()[1] for line in lines if line.startswith("ok")] == [f"gpu-{n}" for n in range(8) if n != 3]
     assert "no NIC" in lines[-1]
@@ -415,6 +415,13 @@ def test_five_times_as_many_files_take_about_five_times_as_long(capsys, write, m
         cli.main(["validate", "--json", *some])
         seconds.append(time.process_time() - began)
     assert seconds[1] < 3 * 5 * seconds[0]
+
+
+def test_progress_is_shown_on_a_terminal_only(capsys, write, monkeypatch):
+    files = [write(f"{number}.txt", nccl_table([f"gpu-{number}"], FINE)) for number in range(150)]
+    assert validated(capsys, *files).err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert validated(capsys, *files).err == "\r100 of 150 files\r\033[K"
 
 
 # --- the document

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporter.meaning.preflight.cliffs import cliffs
 from exporter.meaning.preflight.comparison import compare, node_findings, unit_finding
@@ -86,7 +86,9 @@ def _group_findings(
         mark = _worst_mark(unit, points, limits)
         marked |= mark is not None
         relative = None if found is None else unit_finding(found, unit)
-        yield from _of_unit(group, unit, relative, mark, warned=(group.kind, unit.nodes) in different)
+        one = _of_unit(group, unit, relative, mark, warned=(group.kind, unit.nodes) in different)
+        if one is not None:
+            yield one
     if not marked:
         flags = {Tool.NCCL: "--mark" if group.kind.nodes == 1 else "--link-speed or --mark", Tool.LINK: "--link-speed"}
         remedy = flags.get(group.kind.tool)
@@ -96,15 +98,16 @@ def _group_findings(
 
 def _of_unit(
     group: Group, unit: Unit, relative: Finding | None, mark: Finding | None, *, warned: bool
-) -> Iterator[Finding]:
-    """List what is wrong with a unit by its median and its marks; one finding if nothing is."""
+) -> Finding | None:
+    """Return what is wrong with a unit by its median and its marks: the worse of both, with both reasons.
+
+    None where nothing is known but what a warning already reports.
+    """
     bad = [one for one in (relative, mark) if one is not None and one.verdict is not Verdict.OK]
     if bad:
-        yield from bad
-    elif relative is not None or mark is not None:
-        yield relative or mark  # type: ignore[misc]
-    elif not warned:
-        yield _too_few(group, unit)
+        worst = min(bad, key=lambda one: WORST_FIRST.index(one.verdict))
+        return replace(worst, reason="; ".join(one.reason for one in bad))
+    return relative or mark or (None if warned else _too_few(group, unit))
 
 
 def _too_few(group: Group, unit: Unit) -> Finding:

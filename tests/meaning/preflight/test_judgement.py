@@ -100,6 +100,13 @@ def test_a_run_without_the_sizes_of_most_is_not_judged():
     assert bad([*runs, run("short", {Point(GIB): 10.0})]) == [("unknown", "file", "short")]
 
 
+def test_if_only_half_of_the_runs_have_a_size_all_are_judged_without_it():
+    whole, part = {Point(GIB): 100.0, Point(8 * GIB): 100.0}, {Point(GIB): 100.0}
+    found = judge([run(f"n{number}", whole if number % 2 else part) for number in range(6)], Limits())
+    assert [one.verdict for one in found.findings] == ["ok"] * 6
+    assert found.groups[0].sizes == (GIB,)
+
+
 # --- pairs
 
 
