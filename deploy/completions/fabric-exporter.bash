@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_fabric_exporter_ib_subparsers=(topology diff)
-_shtab_fabric_exporter_subparsers=(run check-config demo demo-cluster probe snapshot replay check estimate hook ib)
+_shtab_fabric_exporter_subparsers=(run check-config demo demo-cluster probe snapshot replay check estimate validate hook ib)
 
 _shtab_fabric_exporter_run_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --config.file --path.sysfs --path.procfs --path.nic-replay --path.dev --shard)
 _shtab_fabric_exporter_check_config_option_strings=(-h --help --config.file --web.config.file)
@@ -17,6 +17,7 @@ _shtab_fabric_exporter_snapshot_option_strings=(-h --help --host --modules --raw
 _shtab_fabric_exporter_replay_option_strings=(-h --help --listen --community)
 _shtab_fabric_exporter_check_option_strings=(-h --help --path.sysfs --path.procfs --path.nic-replay --path.nccl-conf --only --remote --list --json --verbose --strict)
 _shtab_fabric_exporter_estimate_option_strings=(-h --help --parameters --bytes --precision --ranks --model --hierarchical --links --ranks-per-host --oversubscription --rate --compute --step --steps --radix --rails --json)
+_shtab_fabric_exporter_validate_option_strings=(-h --help --threshold --technology --link-speed --links --mark --baseline --strict --all --json)
 _shtab_fabric_exporter_hook_option_strings=(-h --help --output)
 _shtab_fabric_exporter_ib_topology_option_strings=(-h --help --dot --json --no-counters --device --port --m-key-file --timeout --window --per-destination --per-second --retries)
 _shtab_fabric_exporter_ib_diff_option_strings=(-h --help --json --device --port --m-key-file --timeout --window --per-destination --per-second --retries)
@@ -45,6 +46,8 @@ _shtab_fabric_exporter_check___path_sysfs_COMPGEN=_shtab_compgen_dirs
 _shtab_fabric_exporter_check___path_procfs_COMPGEN=_shtab_compgen_dirs
 _shtab_fabric_exporter_check___path_nic_replay_COMPGEN=_shtab_compgen_dirs
 _shtab_fabric_exporter_check___path_nccl_conf_COMPGEN=_shtab_compgen_files
+_shtab_fabric_exporter_validate_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_fabric_exporter_validate___baseline_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_hook___output_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_ib_topology___m_key_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_ib_diff_pos_0_COMPGEN=_shtab_compgen_files
@@ -57,8 +60,9 @@ _shtab_fabric_exporter_demo___log_format_choices=(logfmt json)
 _shtab_fabric_exporter_demo___demo_fault_choices=(degraded-link link-down flapping-link missing-port slow-pcie dirty-optic pause-storm imbalance straggler switch-silent)
 _shtab_fabric_exporter_estimate___precision_choices=(fp32 tf32 bf16 fp16 fp8)
 _shtab_fabric_exporter_estimate___model_choices=(payload ring tree sharp)
+_shtab_fabric_exporter_validate___technology_choices=(1gbe 10gbe 25gbe 100gbe edr hdr ndr xdr roce100 roce200 roce400 roce800)
 _shtab_fabric_exporter_ib_pos_0_choices=(topology diff)
-_shtab_fabric_exporter_pos_0_choices=(run check-config demo demo-cluster probe snapshot replay check estimate hook ib)
+_shtab_fabric_exporter_pos_0_choices=(run check-config demo demo-cluster probe snapshot replay check estimate validate hook ib)
 
 _shtab_fabric_exporter_run__h_nargs=0
 _shtab_fabric_exporter_run___help_nargs=0
@@ -90,6 +94,12 @@ _shtab_fabric_exporter_estimate__h_nargs=0
 _shtab_fabric_exporter_estimate___help_nargs=0
 _shtab_fabric_exporter_estimate___hierarchical_nargs=0
 _shtab_fabric_exporter_estimate___json_nargs=0
+_shtab_fabric_exporter_validate_pos_0_nargs=+
+_shtab_fabric_exporter_validate__h_nargs=0
+_shtab_fabric_exporter_validate___help_nargs=0
+_shtab_fabric_exporter_validate___strict_nargs=0
+_shtab_fabric_exporter_validate___all_nargs=0
+_shtab_fabric_exporter_validate___json_nargs=0
 _shtab_fabric_exporter_hook__h_nargs=0
 _shtab_fabric_exporter_hook___help_nargs=0
 _shtab_fabric_exporter_ib_topology__h_nargs=0
