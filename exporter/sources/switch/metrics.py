@@ -10,8 +10,7 @@ from types import MappingProxyType
 from exporter.core import vocabulary
 from exporter.core.vocabulary import counter, gauge, info
 from exporter.sources.switch import origins
-
-PREFIX = "fabric_switch_"
+from exporter.sources.switch.settings_metrics import PREFIX, SETTINGS_SCHEMAS
 
 _DIRECTIONS = ("receive", "transmit")
 
@@ -382,4 +381,7 @@ POLLS = vocabulary.schema(
 )
 """The polls of a switch; these rows remain while it is down and its ports are not exported."""
 
-SCHEMAS = (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES, DEVICE, FAMILIES, TRAPS, TRAPS_REFUSED, LINKS)
+SCHEMAS = (
+    *(PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES, DEVICE, FAMILIES, TRAPS, TRAPS_REFUSED, LINKS),
+    *SETTINGS_SCHEMAS,
+)
