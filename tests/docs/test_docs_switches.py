@@ -108,16 +108,25 @@ NIC = 'fabric_nic_info{job="node", instance="n1", host="gpu-001", device="eth2",
 RANK = 'fabric_nccl_rank_info{job="node", instance="n1", train_job="demo", rank="0", host="gpu-001"}'
 HOST_LINK = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e1", peer_mac="a0:88:c2:00:10:08"}'
 SPINE_LINK = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e49", peer="spine-01", peer_port="e1"}'
+SETTINGS = 'fabric_nic_settings_info{job="node", instance="n1", device="%s", pfc="%s"}'
+PEER_SETTINGS = (
+    'fabric_link_peer_settings_info{job="node", instance="n1", host="gpu-001", device="%s", peer="leaf-01", pfc="%s"}'
+)
 DROPS = 'fabric_switch_transmit_discards_total{job="sw", instance="p", switch="leaf-01", port="%s"}'
 
 
 def test_queries_lead_from_a_job_to_its_switch_port(tmp_path, program):
-    """Evaluated by promtool with one host at port e1, which drops two packets per second, and an uplink."""
+    """Evaluated by promtool with one host at port e1, which drops two packets per second, and an uplink.
+
+    Of the NICs with PFC on priority 3, the neighbour of eth2 announces priority 4, that of eth3 the same, and that of
+    eth4 nothing about PFC.
+    """
     host_labels = 'host="gpu-001", device="eth2"'
     mac_label = 'mac="a0:88:c2:00:10:08"'
     link = f"{{{HOST_LINK.partition('{')[2].removesuffix('}')}, {host_labels}, {mac_label}}}"
     dropped = f'{{job="sw", instance="p", switch="leaf-01", port="e1", {host_labels}}}'
-    answers = [(link, 1), (link, 1), (dropped, 2)]
+    different_pfc = SETTINGS % ("eth2", "3")
+    answers = [(different_pfc, 1), (link, 1), (link, 1), (dropped, 2)]
     series = {
         NIC: "1x20",
         RANK: "1x20",
@@ -125,6 +134,8 @@ def test_queries_lead_from_a_job_to_its_switch_port(tmp_path, program):
         SPINE_LINK: "1x20",
         DROPS % "e1": "0+60x20",
         DROPS % "e49": "0+90x20",
+        **{SETTINGS % (device, "3"): "1x20" for device in ("eth2", "eth3", "eth4")},
+        **{PEER_SETTINGS % (device, pfc): "1x20" for device, pfc in (("eth2", "4"), ("eth3", "3"), ("eth4", ""))},
     }
     promtool.answers(program("promtool"), tmp_path, series, zip(QUERIES, answers, strict=True))
 

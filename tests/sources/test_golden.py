@@ -46,7 +46,8 @@ from tests.helpers.golden import (
     scraped,
 )
 from tests.helpers.paths import FIXTURES
-from tests.linux.lldp.test_frames import HOST, SWITCH, networkd_file
+from tests.linux.lldp.test_frames import HOST, networkd_file
+from tests.linux.lldp.test_peer_settings import LEAF_FRAME
 from tests.sources.lldp.test_source import FakeLinkReader
 
 SYSTEM, IF, IFX = (1, 3, 6, 1, 2, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1), (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
@@ -196,7 +197,7 @@ async def nccl_facts(tmp_path):
 async def lldp(tmp_path):
     folder = tmp_path / "lldp"
     folder.mkdir()
-    for index, frame in ((2, SWITCH), (3, HOST)):
+    for index, frame in ((2, LEAF_FRAME), (3, HOST)):
         (folder / str(index)).write_bytes(networkd_file(frame))
     config = configured(tmp_path, lldp=f'{{interval: 300ms, folder: "{folder}"}}')
     with pytest.MonkeyPatch.context() as patch:

@@ -9,6 +9,13 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from exporter.linux.lldp.peer_settings import (
+    NO_SETTINGS,
+    ORGANIZATIONALLY_SPECIFIC,
+    PeerSettings,
+    parse_peer_settings,
+)
+
 ETHERTYPE = 0x88CC
 
 GROUP_ADDRESS = bytes.fromhex("0180c200000e")
@@ -50,6 +57,7 @@ class Advertisement:
         description: System Description.
         capabilities: Enabled System Capabilities, of `CAPABILITIES`.
         addresses: Management Addresses that are IP addresses.
+        settings: Settings of the port, by organizationally specific TLVs.
     """
 
     chassis: str
@@ -60,6 +68,7 @@ class Advertisement:
     description: str = ""
     capabilities: frozenset[str] = frozenset()
     addresses: tuple[str, ...] = ()
+    settings: PeerSettings = NO_SETTINGS
 
 
 def parse_frame(frame: bytes) -> Advertisement:
@@ -84,7 +93,7 @@ def parse_frame(frame: bytes) -> Advertisement:
         if kind == _ADDRESS:
             if address := _management_address(content):
                 addresses[address] = None
-        else:
+        elif kind != ORGANIZATIONALLY_SPECIFIC:
             optional.setdefault(kind, content)
     return Advertisement(
         _format_id(chassis, _CHASSIS_MAC, _CHASSIS_ADDRESS),
@@ -95,6 +104,7 @@ def parse_frame(frame: bytes) -> Advertisement:
         _text(optional.get(_DESCRIPTION, b"")),
         _enabled_capabilities(optional.get(_CAPABILITIES, b"")),
         tuple(addresses),
+        parse_peer_settings(content for kind, content in others if kind == ORGANIZATIONALLY_SPECIFIC),
     )
 
 

@@ -64,7 +64,7 @@ def parse_dcb(answer: bytes) -> Dcb:
         priorities = tuple(priority for priority in range(8) if mask >> priority & 1)
     if len(ets) >= _ETS.size:
         shares, algorithms, class_of_priority = _ETS.unpack_from(ets)
-        classes = tuple(map(_transmission_selection, shares, algorithms))
+        classes = tuple(map(transmission_selection, shares, algorithms))
         priority_classes = tuple(class_of_priority)
     if _IEEE_APPS in found:
         entries = (payload for _, payload in attributes(apps) if len(payload) >= _APP.size)
@@ -72,7 +72,7 @@ def parse_dcb(answer: bytes) -> Dcb:
     return Dcb(priorities, rules, classes, priority_classes)
 
 
-def _transmission_selection(share: int, algorithm: int) -> int | str:
+def transmission_selection(share: int, algorithm: int) -> int | str:
     """Return the share of a class in percent, which has a meaning under ETS only, else the name of its algorithm."""
     name = _ALGORITHMS.get(algorithm, f"unknown_{algorithm}")
     return share if name == "ets" else name

@@ -1,4 +1,4 @@
-"""Source `lldp`: LLDP neighbours of this host, the switch port that each network device is connected to.
+"""Source `lldp`: LLDP neighbours of this host, the switch port at each network device, and the settings it announces.
 
 systemd-networkd stores the frames that it receives in files, which are cheap to read. Where it does not run, the
 exporter can receive them itself: that needs CAP_NET_RAW and is disabled by default. lldpd may run at the same time; its
@@ -34,9 +34,10 @@ from exporter.sources.common.host_ports import (
     nic_turns,
 )
 from exporter.sources.lldp.neighbour_cache import NeighbourCache
+from exporter.sources.lldp.neighbour_settings import settings_cells
 from exporter.sources.lldp.networkd_files import parse_file, read_files
 from exporter.sources.lldp.options import LldpOptions
-from exporter.sources.switch.links import LinkTable, unresolved_link
+from exporter.sources.switch.links import LinkTable, PortLink, unresolved_link
 from exporter.sources.switch.metrics import LINKS
 from exporter.switch_api.neighbour import LldpNeighbour
 
@@ -87,11 +88,8 @@ class LldpSource:
         stored, more = await self._read_files(links)
         failures += more
         advertisements = {**stored, **received}
-        neighbours = [_neighbour(device, one) for device in sorted(advertisements) for one in advertisements[device]]
-        tables = (
-            [self._table.make([unresolved_link(one) for one in neighbours], now, host=self._host)] if neighbours else []
-        )
-        return Reading(tables, failures)
+        found = [_link(device, one) for device in sorted(advertisements) for one in advertisements[device]]
+        return Reading([self._table.make(found, now, host=self._host)] if found else [], failures)
 
     async def close(self) -> None:
         """Close the sockets."""
@@ -165,8 +163,8 @@ class LldpSource:
         return advertisements, failures
 
 
-def _neighbour(device: str, advertisement: Advertisement) -> LldpNeighbour:
-    return LldpNeighbour(
+def _link(device: str, advertisement: Advertisement) -> PortLink:
+    neighbour = LldpNeighbour(
         device,
         advertisement.chassis,
         advertisement.port,
@@ -176,6 +174,7 @@ def _neighbour(device: str, advertisement: Advertisement) -> LldpNeighbour:
         advertisement.capabilities,
         advertisement.addresses,
     )
+    return unresolved_link(neighbour)._replace(settings=settings_cells(advertisement.settings))
 
 
 def _build(options: LldpOptions, context: Context) -> Sequence[Source]:

@@ -1,6 +1,6 @@
 """Settings and state of a port, apart from its statistics: link mode, FEC, pause, DCB, reason why the link is down."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from exporter.linux.netlink.ethtool_netlink import (
 )
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import NicReader
+from exporter.sources.common.port_settings_labels import joined, on_off_label, priorities_label
 from exporter.sources.nic.device_queries import SETTINGS_MAX_AGE_SECONDS, Answer, DeviceQueries
 
 FEC, LINK_STATE, PAUSE = "FEC", "link state", "pause"
@@ -126,14 +127,14 @@ class PortSettings(NamedTuple):
 def _settings_labels(modes: LinkModes, fec: Fec, pause: Pause, dcb: Dcb, driver: str) -> LabelValues:
     """Return the label values of the settings, "" for what is not known."""
     return (
-        "" if modes.autoneg is None else "on" if modes.autoneg else "off",
+        on_off_label(modes.autoneg),
         modes.duplex or "",
         fec.active or "",
         _pause_label(pause),
-        "" if dcb.pfc is None else _join(dcb.pfc) or "none",
+        priorities_label(dcb.pfc),
         trust_of(dcb, driver),
-        _join(dcb.classes or ()),
-        _join(dcb.priority_classes or ()),
+        joined(dcb.classes or ()),
+        joined(dcb.priority_classes or ()),
     )
 
 
@@ -150,7 +151,3 @@ def trust_of(dcb: Dcb, driver: str) -> str:
     if dcb.dscp_rules:
         return "dscp"
     return "pcp" if dcb.dscp_rules is False and driver in DRIVERS_REPORTING_TRUST else ""
-
-
-def _join(items: Iterable[int | str]) -> str:
-    return ",".join(map(str, items))

@@ -5,10 +5,11 @@ join. All other peers have the name that they send; a MAC address joins the port
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from exporter.core.table import RowKeeper, Table, TableBuilder
+from exporter.core.table import RowKeeper, Table, TableBuilder, Value
 from exporter.sources.switch.metrics import LINKS
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.registry import KnownSwitch, SwitchRegistry, is_mac
@@ -37,6 +38,7 @@ class PortLink(NamedTuple):
         description: Its Port Description.
         polled: Whether it is a switch that is polled too.
         role: Role of that switch, where it is known.
+        settings: Cells of the settings that it announces, by ending.
     """
 
     port: str
@@ -47,6 +49,7 @@ class PortLink(NamedTuple):
     description: str
     polled: bool = False
     role: str = ""
+    settings: Mapping[str, Value] = MappingProxyType({})
 
 
 def peer_kind(neighbour: LldpNeighbour) -> str:
@@ -131,5 +134,5 @@ class LinkTable:
             key = (*ends, link.peer, link.peer_port)
             if key not in keys:
                 keys.add(key)
-                builder.row(key, {"info": (link.kind, link.mac, link.description)})
+                builder.row(key, {"info": (link.kind, link.mac, link.description), **link.settings})
         return builder.table(self._rows, time)

@@ -264,6 +264,10 @@ class ReadingMerger:
         cached = self._keys.get(cache_key)
         if cached is not None and cached.switch == switch and cached.keys is part.keys:
             return cached
+        if "port" not in part.schema.labels:
+            rows = _LabelledRows(switch, part.keys, [(switch, *key) for key in part.keys], None, 0)
+            self._keys[cache_key] = rows
+            return rows
         ports = dict.fromkeys(key[0] for key in part.keys)
         name = f"{owner} {part.schema.prefix} {' '.join(part.schema.labels)}"
         labels = self._labels.assign(name, owner.partition(" ")[0], ports, part.time)

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from exporter.core import vocabulary
 from exporter.core.vocabulary import counter, gauge, info
 from exporter.sources.switch import origins
-
-PREFIX = "fabric_switch_"
+from exporter.sources.switch.settings_metrics import PREFIX, SETTINGS_SCHEMAS
 
 _DIRECTIONS = ("receive", "transmit")
 
@@ -329,9 +328,31 @@ LINKS = vocabulary.schema(
             "peer_kind",
             "peer_mac",
             "peer_port_description",
-        )
+        ),
+        "peer_settings_info": info(
+            "Settings that the LLDP neighbour of a host device announces by DCBX (IEEE 802.1Qaz), in the form of those"
+            " of fabric_nic_settings_info: priorities with PFC, transmission selection of each traffic class and"
+            " traffic class of each priority, whether it takes over those that the host announces (willing), the ETS"
+            " that it recommends, and the application priorities: dscp as DSCP:priority, applications as"
+            " protocol:number:priority. Labels are empty for what it does not announce.",
+            "pfc",
+            "pfc_willing",
+            "ets",
+            "priority_classes",
+            "ets_willing",
+            "recommended_ets",
+            "recommended_priority_classes",
+            "dscp",
+            "applications",
+        ),
+        "peer_max_frame_bytes": gauge(
+            "Longest frame that the LLDP neighbour of a host device supports, MAC header and FCS included: 18 bytes"
+            " more than an MTU, 22 with a VLAN tag (IEEE 802.3 Maximum Frame Size TLV)."
+        ),
     },
     origins={
+        "peer_settings_info": ["LLDP TLVs 00-80-C2 9 to 12"],
+        "peer_max_frame_bytes": ["LLDP TLV 00-12-0F 4"],
         "info": [
             "LLDP-MIB lldpRemTable",
             "LLDP-V2-MIB lldpV2RemTable",
@@ -339,7 +360,7 @@ LINKS = vocabulary.schema(
             "OpenConfig: lldp neighbor",
             "systemd-networkd: netif/lldp",
             "LLDP frames",
-        ]
+        ],
     },
 )
 """Rows are links, seen from one end; the labels of the other type of end are empty."""
@@ -360,4 +381,7 @@ POLLS = vocabulary.schema(
 )
 """The polls of a switch; these rows remain while it is down and its ports are not exported."""
 
-SCHEMAS = (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES, DEVICE, FAMILIES, TRAPS, TRAPS_REFUSED, LINKS)
+SCHEMAS = (
+    *(PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES, DEVICE, FAMILIES, TRAPS, TRAPS_REFUSED, LINKS),
+    *SETTINGS_SCHEMAS,
+)

@@ -21,9 +21,11 @@ from exporter.sources.lldp.source import LldpSource
 from tests.linux.lldp.test_frames import (
     HOST,
     SWITCH,
+    frame,
     networkd_file,
     tlv,
 )
+from tests.linux.lldp.test_peer_settings import LEAF_FRAME, MAX_FRAME, PFC_3, RECOMMENDED_ETS
 
 DEVICES = [
     NetworkLink(2, "ens1f0np0", carrier=True, parent_dev_name="0000:17:00.0", parent_dev_bus_name="pci"),
@@ -125,6 +127,45 @@ async def test_networkd_files_give_switch_and_port_of_each_device(make, tmp_path
         ("gpu1", "ens1f1np1", "", "", "b8:ce:f6:01:02:03", "b8:ce:f6:01:02:04"): ("host", "b8:ce:f6:01:02:04", ""),
     }
     assert failures == []
+
+
+async def settings(source):
+    """Read once; return the labels of the settings and the longest frame, by device."""
+    reading = await source.read()
+    columns = [
+        [table.values(one) or [None] * len(table.rows) for one in ("peer_settings_info", "peer_max_frame_bytes")]
+        for table in reading.tables
+    ]
+    return {
+        key[1]: values
+        for table, both in zip(reading.tables, columns, strict=True)
+        for key, *values in zip(table.rows.keys, *both, strict=True)
+    }
+
+
+async def test_settings_that_a_switch_announces_have_the_form_of_those_of_a_nic(make, tmp_path):
+    (tmp_path / "lldp" / "2").write_bytes(networkd_file(LEAF_FRAME))
+    (tmp_path / "lldp" / "3").write_bytes(networkd_file(SWITCH))
+    found = await settings(make())
+    ets = ("strict,credit,vendor,50,50,unknown_7,strict,strict", "0,1,0,3,4,5,6,7")
+    applications = ("26:3,48:6", "udp:4791:3,ethertype:0x8915:3,tcp:3260:4")
+    assert found["ens1f0np0"] == [("3", "no", *ets, "no", "", "", *applications), 9234]
+    assert found["ens1f1np1"] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (bytes.fromhex("0080c2 0b 88 00"), [("none", "yes", *[""] * 7), None]),
+        (bytes.fromhex("0080c2 0c 00"), [(*[""] * 7, "none", "none"), None]),
+        (RECOMMENDED_ETS, [(*[""] * 5, "100" + 7 * ",strict", "0" + 7 * ",0", "", ""), None]),
+        (MAX_FRAME, [None, 9234]),
+        (PFC_3[:-1], [None, None]),
+    ],
+)
+async def test_what_a_neighbour_does_not_announce_is_empty(make, tmp_path, content, expected):
+    (tmp_path / "lldp" / "2").write_bytes(networkd_file(frame(tlv(127, content))))
+    assert await settings(make()) == {"ens1f0np0": expected}
 
 
 async def test_source_applies_with_the_folder_or_with_listen(make, tmp_path):

