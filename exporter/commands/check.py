@@ -47,6 +47,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="NCCL's configuration file of the host (default /etc/nccl.conf)",
     )
     parser.add_argument(
+        "--path.lldp",
+        dest="lldp",
+        type=Path,
+        default=Path("/run/systemd/netif/lldp"),
+        metavar="DIR",
+        help="LLDP frames that systemd-networkd received (default /run/systemd/netif/lldp)",
+    )
+    parser.add_argument(
         "--only",
         action="append",
         type=_check_name,
@@ -139,7 +147,8 @@ def _read(arguments: argparse.Namespace) -> tuple[Any, list[str]]:
     host = Host(own_name(), arguments.sysfs, arguments.procfs, arguments.nic_replay)
     failures: list[Failure] = []
     answers: dict[str, object] = {}
-    for kind, call in readings(host, nic_reader(host), rdma_reader(host), failures, arguments.nccl_conf).items():
+    calls = readings(host, nic_reader(host), rdma_reader(host), failures, arguments.nccl_conf, arguments.lldp)
+    for kind, call in calls.items():
         if sys.stderr.isatty():
             print(f"\r\x1b[Kreading {kind.replace('_', ' ')} …", end="", file=sys.stderr, flush=True)  # noqa: T201
         try:

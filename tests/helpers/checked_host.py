@@ -6,6 +6,9 @@ A host has four RoCE adapters below two PCI switches, and two GPUs; files are as
 import json
 from pathlib import Path
 
+from tests.linux.lldp.test_frames import networkd_file
+from tests.linux.lldp.test_peer_settings import LEAF_FRAME
+
 ADAPTERS = {"mlx5_0": "0000:17:00.0", "mlx5_1": "0000:18:00.0", "mlx5_2": "0000:97:00.0", "mlx5_3": "0000:98:00.0"}
 GPUS = {"0000:19:00.0": "0000:15:01.0", "0000:99:00.0": "0000:95:01.0"}
 BRIDGES = {
@@ -22,8 +25,8 @@ class CheckedHost:
 
     def __init__(self, folder: Path) -> None:
         self.sysfs, self.procfs, self.recordings = folder / "sys", folder / "proc", folder / "recordings"
-        self.nccl_conf = folder / "nccl.conf"
-        for made in (self.sysfs, self.procfs, self.recordings):
+        self.nccl_conf, self.lldp = folder / "nccl.conf", folder / "lldp"
+        for made in (self.sysfs, self.procfs, self.recordings, self.lldp):
             made.mkdir(parents=True)
         for place, (device, address) in enumerate(ADAPTERS.items()):
             self._function(address, "0x15b3", "0x020000")
@@ -42,7 +45,13 @@ class CheckedHost:
     @property
     def arguments(self) -> list[str]:
         """The flags by which a command reads this host."""
-        flags = {"sysfs": self.sysfs, "procfs": self.procfs, "nic-replay": self.recordings, "nccl-conf": self.nccl_conf}
+        flags = {
+            "sysfs": self.sysfs,
+            "procfs": self.procfs,
+            "nic-replay": self.recordings,
+            "nccl-conf": self.nccl_conf,
+            "lldp": self.lldp,
+        }
         return [part for name, path in flags.items() for part in (f"--path.{name}", str(path))]
 
     def write_sys(self, path: str, text: str) -> None:
@@ -142,6 +151,7 @@ class CheckedHost:
             pause={"receive": False, "transmit": False},
             dcb={"pfc": [3], "dscp_rules": True},
         )
+        (self.lldp / str(2 + place)).write_bytes(networkd_file(LEAF_FRAME))
         for setting, value in (("rp_filter", "2"), ("arp_ignore", "1"), ("arp_announce", "2")):
             self.write_proc(f"sys/net/ipv4/conf/all/{setting}", "0")
             self.write_proc(f"sys/net/ipv4/conf/{netdev}/{setting}", value)

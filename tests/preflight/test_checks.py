@@ -28,7 +28,7 @@ def results_of(host):
     """Return the results of all checks by check and object."""
     root = Host("gpu-001", host.sysfs, host.procfs, host.recordings)
     failures, answers = [], {}
-    for kind, call in readings(root, nic_reader(root), rdma_reader(root), failures, host.nccl_conf).items():
+    for kind, call in readings(root, nic_reader(root), rdma_reader(root), failures, host.nccl_conf, host.lldp).items():
         try:
             answers[kind] = call()
         except OSError as error:
@@ -65,7 +65,7 @@ def test_a_good_host_passes_all_checks_that_it_has(host):
 def test_an_empty_host_raises_nothing_and_passes_nothing(tmp_path):
     root = Host("gpu-001", tmp_path, tmp_path, tmp_path)
     answers = {}
-    for kind, call in readings(root, nic_reader(root), rdma_reader(root), [], tmp_path / "nccl.conf").items():
+    for kind, call in readings(root, nic_reader(root), rdma_reader(root), [], tmp_path / "nccl.conf", tmp_path).items():
         try:
             answers[kind] = call()
         except OSError as error:
@@ -257,6 +257,24 @@ def test_one_port_that_differs_is_named_with_both_values(host):
     host.record("rail3", link={"ifindex": 5, "carrier": True, "mtu": 4200, "parent_dev_name": ADAPTERS["mlx5_3"]})
     assert one(host, "roce_ports_alike", "rail3") == ("warn", "MTU is 4200, of most ports 9000")
     assert words(host, "roce_ports_alike").count("ok") == 3
+
+
+@pytest.mark.parametrize(
+    ("mtu", "pfc", "expected"),
+    [(9000, [3], "ok"), (9216, [3], "ok"), (9500, [3], "fail"), (9000, [3, 4], "fail"), (9000, [5], "fail")],
+)
+def test_the_port_of_the_switch_agrees_or_the_check_names_it(host, mtu, pfc, expected):
+    """The switch announces PFC on priority 3, and frames of 9234 bytes at most."""
+    link = {"ifindex": 2, "carrier": True, "mtu": mtu, "parent_dev_name": ADAPTERS["mlx5_0"]}
+    host.record("rail0", link=link, dcb={"pfc": pfc, "dscp_rules": True})
+    result, evidence = one(host, "roce_switch_port", "rail0")
+    assert result == expected
+    assert "leaf1 Ethernet1/1" in evidence
+
+
+def test_a_switch_that_announces_nothing_is_unknown(host):
+    (host.lldp / "2").unlink()
+    assert words(host, "roce_switch_port") == ["unknown", "ok", "ok", "ok"]
 
 
 # --- InfiniBand
