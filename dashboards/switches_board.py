@@ -45,7 +45,12 @@ UNEVEN = Limits(0.1, 0.2)
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
-    alerts = firing("Alerts of switches", ', switch=~"$switch"', place=("severity", "alertname", "switch"), width=HALF)
+    alerts = firing(
+        "Alerts of switches, and of exporters",
+        ', layer=~"switch|exporter|prometheus", switch=~"$switch|"',
+        place=("severity", "alertname", "switch", "component"),
+        width=HALF,
+    )
     return [*_counts(), alerts, _ports_with_faults(), _silent(), *_trends()]
 
 
@@ -129,7 +134,7 @@ def _silent() -> Panel:
         "Switches whose last poll failed; target is the name in the configuration.",
         [Column("State", "short", f"fabric_switch_up{ON} == 0", meaning({0: ("failing", "red")}))],
         labels=["switch", "target"],
-        absent="all respond",
+        absent="none, or no exporter reports",
         width=QUARTER,
     )
 
@@ -149,7 +154,7 @@ def _ports_with_faults() -> Panel:
         ],
         labels=["switch", "port", "peer"],
         worst=("-switch", "-port"),
-        absent="no port with a fault",
+        absent="none, or no exporter reports",
     )
 
 

@@ -77,7 +77,7 @@ NOT_IN_DEMO |= {
     f"{panel}-{letter}": "no alert about it fires within two minutes"
     for panel in (
         "fabric-host-Alerts of this host",
-        "fabric-switches-Alerts of switches",
+        "fabric-switches-Alerts of switches, and of exporters",
         "fabric-training-Alerts of jobs",
     )
     for letter in "ABC"
