@@ -28,6 +28,7 @@ from exporter.sources.switch.readers.snmp.text import (
     text_of,
 )
 from exporter.switch_api.port import MAX_PORTS
+from exporter.switch_api.port_settings import parse_mtu
 
 IF = (1, 3, 6, 1, 2, 1, 2, 2, 1)
 IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
@@ -45,9 +46,6 @@ ETHERNET = frozenset({6, 62, 69, 117})
 
 _ACTIVE = 1
 _TRUTH = MappingProxyType({1: True, 2: False})
-
-MAX_MTU = 65_535
-"""Highest ifMtu, in bytes, that an Ethernet port can have: agents send the maximum of its range for none."""
 
 MAX_MISSED_READINGS = 3
 """Readings in a row with failures for which the texts of an interface that they do not list are kept."""
@@ -149,17 +147,13 @@ def _build(
         ethernet,
         ethernet | bundles,
         {index: attached[index] for index in bundles if attached[index]},
-        {index: mtu for index in ethernet | bundles if (mtu := _mtu(texts[IF_MTU].get(index))) is not None},
+        {index: mtu for index in ethernet | bundles if (mtu := parse_mtu(texts[IF_MTU].get(index))) is not None},
         index_by_name(names, descriptions),
         index_by_name(names, descriptions, aliases),
         texts,
         ages,
     )
     return inventory, left_out
-
-
-def _mtu(value: SnmpValue) -> int | None:
-    return value if isinstance(value, int) and 0 < value <= MAX_MTU else None
 
 
 def _texts(result: WalkResult, known: Inventory | None) -> tuple[dict[Oid, Mapping[Oid, SnmpValue]], dict[Oid, int]]:
