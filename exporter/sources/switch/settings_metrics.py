@@ -45,6 +45,7 @@ SETTINGS = vocabulary.schema(
         ),
         "configured_speed_bytes_per_second": ("SONiC: PORT speed", "OpenConfig: ethernet config port-speed"),
         "settings_info": (
+            "Onyx dcb priority-flow-control: Priority Enabled List, PFC oper",
             "NVUE: link auto-negotiate, fec",
             "SONiC: PORT autoneg, fec; PORT_QOS_MAP pfc_enable, dscp_to_tc_map, dot1p_to_tc_map; PFC_WD",
             "NX-API: eth_autoneg",
