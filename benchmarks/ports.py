@@ -38,6 +38,8 @@ from exporter.simulator.monitoring.listening_ports import free_port
 from exporter.sources.bursts.metrics import TICKS
 from exporter.sources.bursts.options import BurstOptions
 from exporter.sources.bursts.source import BurstSource
+from exporter.sources.hostcheck.options import HostcheckOptions
+from exporter.sources.hostcheck.source import HostcheckSource
 from exporter.sources.nic.options import NicOptions
 from exporter.sources.nic.source import NicSource
 from exporter.sources.pci.options import PciOptions
@@ -114,6 +116,7 @@ async def _reads(made: Node, count: int) -> list[Cost]:
             NicSource(NicOptions(), host, lambda: reader),
             RdmaSource(RdmaOptions(), host, partial(KernelRdma, host.procfs)),
             PciSource(PciOptions(), host),
+            HostcheckSource(HostcheckOptions(), host, lambda: reader, partial(KernelRdma, host.procfs)),
         )
     ]
     renderer = Renderer(openmetrics=False)
@@ -139,7 +142,7 @@ async def _reads(made: Node, count: int) -> list[Cost]:
             raise RuntimeError(f"{poller.source.name}: {poller.status.reason or poller.status.failures}")
         await poller.source.close()
     gc.unfreeze()
-    print(f"{_node(count)}: {series} series of nic, rdma and pci")
+    print(f"{_node(count)}: {series} series of nic, rdma, pci and hostcheck")
     return [Cost(f"{_node(count)}, {name}", "ms CPU", median(times) * 1e3, count) for name, times in used.items()]
 
 

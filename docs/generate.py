@@ -22,6 +22,7 @@ SECTIONS = {
     "fabric_nic_": "Physical network devices of this host, and bonds, read by the source `nic`; their modules are"
     " read by the source `optics`, where enabled.",
     "fabric_pci_": "PCI functions of this host's ports, read from sysfs by the source `pci`.",
+    "fabric_check_": "Checks of this host's configuration, by the source `hostcheck`; see [check.md](check.md).",
     "fabric_switch_": "Ethernet switches and their ports, polled by the source `switch`.",
     "fabric_link_": "Links, by one of their ends: a port of a switch (source `switch`) or a device of this host (source"
     " `lldp`).",

@@ -22,6 +22,7 @@ from exporter.commands import (
     replay,
     run,
     snapshot,
+    validate,
 )
 from exporter.config.errors import UserError
 
@@ -49,6 +50,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "replay": replay,
         "check": check,
         "estimate": estimate,
+        "validate": validate,
         "hook": hook,
         "ib": ib_flags,
     }

@@ -120,6 +120,7 @@ LIMITED = {
     "mqtt.publisher.Publisher._sequences": ("MAX_JOBS", "the least recently used goes first"),
     "mqtt.retained_state._ExpiringEntries._entries": ("MAX_HOSTS", "expiry of each object"),
     "mqtt.subscriber.Subscriber._open": ("MAX_OPEN", "read to their end"),
+    "nccl.benchmark.BenchmarkRun.models": ("MAX_MODELS", ONE_CALL),
     "outputs.webauth.BasicAuth._accepted": ("configured users", "replaced with the users"),
     "snmp.exchange.AgentState.indexes": ("MAX_CACHED_INDEXES", "CACHED_INDEX_POLLS"),
     "snmp.usm.PasswordKeys._keys": ("MAX_KEYS", "KEY_SECONDS"),

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib import parse
 
 from exporter.commands.flags import add_host_flags
 
@@ -30,6 +31,10 @@ WIDTH, MIN_WIDTH = 120, 60
 """Characters of a line where the output is not a terminal, and on a narrow one."""
 
 
+MAX_NAMES = 16
+"""Objects with the same result that are named; JSON has all."""
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
     add_host_flags(parser)
@@ -42,12 +47,29 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="NCCL's configuration file of the host (default /etc/nccl.conf)",
     )
     parser.add_argument(
+        "--path.lldp",
+        dest="lldp",
+        type=Path,
+        default=Path("/run/systemd/netif/lldp"),
+        metavar="DIR",
+        help="LLDP frames that systemd-networkd received (default /run/systemd/netif/lldp)",
+    )
+    parser.add_argument(
         "--only",
         action="append",
         type=_check_name,
         default=[],
         metavar="CHECK",
         help="a check to run, repeatable (default all)",
+    )
+    parser.add_argument(
+        "--remote",
+        action="extend",
+        nargs="+",
+        type=_url,
+        default=[],
+        metavar="URL",
+        help="compare hosts by the metrics of their exporters, such as http://gpu-001:10315/metrics",
     )
     parser.add_argument("--list", action="store_true", help="list the checks, and read nothing")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -75,6 +97,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from exporter.preflight.checks import CHECKS
     from exporter.preflight.results import evaluate
 
+    if arguments.remote:
+        from exporter.commands.check_remote import run as run_remote
+
+        return run_remote(arguments.remote, as_json=arguments.json, is_strict=arguments.strict)
     checks = [check for check in CHECKS if not arguments.only or check.name in arguments.only]
     if arguments.list:
         sys.stdout.writelines(f"{check.name.ljust(26)}  {check.title}\n" for check in checks)
@@ -92,6 +118,14 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.writelines(f"{_coloured(word, line) if is_colourful else line}\n" for word, line in lines)
     found = {one.result.value for findings in results.values() for one in findings}
     return int("fail" in found or (arguments.strict and "warn" in found))
+
+
+def _url(text: str) -> str:
+    url = text if "://" in text else f"http://{text}"
+    parts = parse.urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r}: expected a URL, such as http://gpu-001:10315/metrics")
+    return url if parts.path.strip("/") else f"{url.rstrip('/')}/metrics"
 
 
 def _check_name(text: str) -> str:
@@ -113,7 +147,8 @@ def _read(arguments: argparse.Namespace) -> tuple[Any, list[str]]:
     host = Host(own_name(), arguments.sysfs, arguments.procfs, arguments.nic_replay)
     failures: list[Failure] = []
     answers: dict[str, object] = {}
-    for kind, call in readings(host, nic_reader(host), rdma_reader(host), failures, arguments.nccl_conf).items():
+    calls = readings(host, nic_reader(host), rdma_reader(host), failures, arguments.nccl_conf, arguments.lldp)
+    for kind, call in calls.items():
         if sys.stderr.isatty():
             print(f"\r\x1b[Kreading {kind.replace('_', ' ')} …", end="", file=sys.stderr, flush=True)  # noqa: T201
         try:
@@ -155,16 +190,21 @@ def _as_text(
     summary = ", ".join(f"{number} {word.replace('_', ' ')}" for word, number in _counts(results).items() if number)
     yield "", f"{host}: {summary}"
     yield "", ""
-    rows = [(one.result.value, check, one) for check, findings in results.items() for one in findings]
-    shown = [row for row in rows if verbose or row[0] in {"fail", "warn"}]
+    objects: dict[tuple[str, str, str, str], list[str]] = {}
+    for check, findings in results.items():
+        for one in findings:
+            if verbose or one.remedy:
+                objects.setdefault((one.result.value, check, one.evidence, one.remedy), []).append(one.object)
     indent = " " * len("UNKNOWN  ")
-    for word, check, one in sorted(shown, key=lambda row: ORDER.index(row[0])):
-        yield word, f"{_label(word)}  {check}: {one.object}"
-        yield from (("", line) for line in _wrapped(one.evidence, indent, width))
-        if one.remedy:
-            yield from (("", line) for line in _wrapped(f"-> {one.remedy}.", indent, width))
+    for (word, check, evidence, remedy), names in sorted(objects.items(), key=lambda row: ORDER.index(row[0][0])):
+        first, *others = _wrapped(f"{check}: {_listed(names)}", "", width - len(indent))
+        yield word, f"{_label(word)}  {first}"
+        yield from (("", f"{indent}{line}") for line in others)
+        yield from (("", line) for line in _wrapped(evidence, indent, width))
+        if remedy:
+            yield from (("", line) for line in _wrapped(f"-> {remedy}.", indent, width))
     if not verbose:
-        if shown:
+        if objects:
             yield "", ""
         yield from _brief(results)
         unused = ", ".join(name for name, found in results.items() if {one.result.value for one in found} == {UNUSED})
@@ -172,6 +212,11 @@ def _as_text(
             first, *others = _wrapped(f"{_label(UNUSED)}  {unused}", "", width - len(indent))
             yield UNUSED, first
             yield from ((UNUSED, f"{indent}{line}") for line in others)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _brief(results: "Mapping[str, Sequence[Finding]]") -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from exporter.commands.flags import flag_type
+from exporter.commands.flags import count_type, flag_type
 from exporter.config.errors import UserError
 from exporter.config.units import Amount, ByteCount, ByteRate, Duration
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from exporter.meaning.training.estimates import Clos, Estimate, Sizing
 
 HELP = "estimate what the network costs a training step with different links, and the switches for that"
-
-MAX_DIGITS = 12
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 """Keys of `step_budget.BYTES`, which is not loaded for the help."""
@@ -29,7 +27,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--bytes", type=flag_type(ByteCount.parse), metavar="SIZE", help="bytes of gradients, such as 440MB"
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16", help="of gradients (default bf16)")
-    parser.add_argument("--ranks", type=_count, default=8, metavar="COUNT", help="GPUs that sum them (default 8)")
+    parser.add_argument("--ranks", type=count_type, default=8, metavar="COUNT", help="GPUs that sum them (default 8)")
     parser.add_argument(
         "--model",
         choices=["payload", "ring", "tree", "sharp"],
@@ -41,9 +39,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the GPUs of a host share the rings, so that each link carries a part, as with NCCL",
     )
-    parser.add_argument("--links", type=_count, default=8, metavar="COUNT", help="links of a host (default 8)")
+    parser.add_argument("--links", type=count_type, default=8, metavar="COUNT", help="links of a host (default 8)")
     parser.add_argument(
-        "--ranks-per-host", type=_count, default=8, metavar="COUNT", help="GPUs that share them (default 8)"
+        "--ranks-per-host", type=count_type, default=8, metavar="COUNT", help="GPUs that share them (default 8)"
     )
     parser.add_argument(
         "--oversubscription", type=_ratio, default=1.0, metavar="RATIO", help="of leaves, such as 2 (default 1)"
@@ -58,10 +56,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--compute", type=flag_type(Duration.parse), metavar="DURATION", help="computing of a step")
     parser.add_argument("--step", type=flag_type(Duration.parse), metavar="DURATION", help="wanted time of a step")
-    parser.add_argument("--steps", type=_count, metavar="COUNT", help="steps of the training")
+    parser.add_argument("--steps", type=count_type, metavar="COUNT", help="steps of the training")
     parser.add_argument("--radix", type=_radix, metavar="PORTS", help="ports of a switch, for their number")
     parser.add_argument(
-        "--rails", type=_count, default=1, metavar="COUNT", help="networks beside each other (default 1)"
+        "--rails", type=count_type, default=1, metavar="COUNT", help="networks beside each other (default 1)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
@@ -177,16 +175,8 @@ def _rate(rate: float) -> str:
     return f"{_bytes(rate)}/s"
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS or int(text) == 0:
-        raise argparse.ArgumentTypeError(
-            f"{text[:40]!r}: expected a whole number above zero, of {MAX_DIGITS} digits at most"
-        )
-    return int(text)
-
-
 def _radix(text: str) -> int:
-    if (ports := _count(text)) < 2:
+    if (ports := count_type(text)) < 2:
         raise argparse.ArgumentTypeError(f"{text!r}: expected two ports at least")
     return ports
 

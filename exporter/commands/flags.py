@@ -16,6 +16,9 @@ Parsed = TypeVar("Parsed")
 
 DEFAULT_LISTEN_ADDRESS = ":10315"
 
+MAX_DIGITS = 12
+"""Digits of a count in a flag."""
+
 SNMP_FLAGS = MappingProxyType(
     {
         "version": "SNMP version: 1, 2c (default) or 3",
@@ -118,6 +121,15 @@ def flag_type(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
             raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
     return read
+
+
+def count_type(text: str) -> int:
+    """Parse a whole number above zero, as a type of argparse."""
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS or int(text) == 0:
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r}: expected a whole number above zero, of {MAX_DIGITS} digits at most"
+        )
+    return int(text)
 
 
 def _max_requests(text: str) -> int:

@@ -3,6 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+MAX_MODELS = 16
+"""Models of devices of one run that are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -51,6 +54,7 @@ class BenchmarkRun:
         nccl_version: "2.23.4"; empty where absent.
         ranks: Listed ranks with the number of occurrences; more than one means independent runs.
         hosts: Listed hosts.
+        models: Models of the listed devices, MAX_MODELS at most.
         rows: Message sizes.
         out_of_bounds: Wrong values over all sizes; None where absent.
         average_bus_bandwidth: Bytes per second over all sizes, small ones included; None where absent.
@@ -63,12 +67,18 @@ class BenchmarkRun:
     nccl_version: str = ""
     ranks: Counter[int] = field(default_factory=Counter)
     hosts: set[str] = field(default_factory=set)
+    models: set[str] = field(default_factory=set)
     rows: list[Row] = field(default_factory=list)
     out_of_bounds: int | None = None
     average_bus_bandwidth: float | None = None
     failures: list[str] = field(default_factory=list)
     foreign_column: bool = False
     bad_rows: int = 0
+
+    def add_model(self, model: str) -> None:
+        """Add the model of a device; empty where unknown."""
+        if model and len(self.models) < MAX_MODELS:
+            self.models.add(model.strip())
 
     @property
     def n_ranks(self) -> int | None:
@@ -79,3 +89,11 @@ class BenchmarkRun:
     def n_nodes(self) -> int | None:
         """Number of hosts; None where not every rank is listed."""
         return len(self.hosts) if self.ranks and len(self.ranks) == self.n_ranks else None
+
+    @property
+    def wrong_results(self) -> str:
+        """Which results are wrong; empty if none is."""
+        if self.out_of_bounds:
+            return f"{self.out_of_bounds} values were wrong"
+        halves = (half for row in self.rows for half in (row.out_of_place, row.in_place) if half is not None)
+        return "elements were wrong" if any(half.wrong for half in halves) else ""

@@ -50,7 +50,10 @@ class Baseline:
 
 _TAG = re.compile(r"\[\d{1,6}\]|\[\d{1,6},\d{1,6}\](?:<\w{1,16}>:?)?")
 _LABEL = re.compile(r"^\s*(?:\d{1,7}: |\d{4}-\d\d-\d\d\S{0,32} )")
-_DEVICE = re.compile(r"# *Rank +(\d{1,7}) +(?:Group +\d{1,7} +)?Pid +\d{1,10} +on +(\S{1,255}) +device +\d{1,4} ")
+_DEVICE = re.compile(
+    r"# *Rank +(\d{1,7}) +(?:Group +\d{1,7} +)?Pid +\d{1,10} +on +(\S{1,255}) +device +\d{1,4} "
+    r"(?: *\[[^\]]{1,64}\] +(\S.{0,99}))?"
+)
 _NAME = re.compile(r"# Collective test (?:starting|concluded): (\w{1,40}?)(?:_perf)?\s*$")
 _LIBRARY = re.compile(r"\b[nr]ccl-library=(\d{4,6})")
 _VERSION = re.compile(r"[NR]CCL version (?:: )?(\d{1,3}\.\d{1,3}\.\d{1,3})")
@@ -74,6 +77,15 @@ _PER_SIDE = MappingProxyType({8: 4, 16: 8, 4: 4})
 
 Replayed traces are measured in place only.
 """
+
+
+def parse_outputs(data: bytes) -> list[BenchmarkRun]:
+    """Parse the outputs of one or several runs, text or JSON.
+
+    Raises:
+        FormatError: As by `parse_runs` and `parse_json_runs`.
+    """
+    return parse_json_runs(data) if data.lstrip()[:1] == b"{" else parse_runs(data)
 
 
 def parse_runs(data: bytes) -> list[BenchmarkRun]:
@@ -132,6 +144,7 @@ def _fact(run: BenchmarkRun, line: str) -> None:
     if (found := _DEVICE.search(line)) and int(found[1]) < MAX_RANKS:
         run.ranks[int(found[1])] += 1
         run.hosts.add(printable(found[2]))
+        run.add_model(printable(found[3] or ""))
     elif found := _NAME.search(line):
         run.collective = _collective(found[1])
     elif found := _LIBRARY.search(line):
@@ -232,6 +245,7 @@ class _Result(msgspec.Struct, frozen=True):
 class _Device(msgspec.Struct, frozen=True):
     rank: int
     hostname: str = ""
+    device_info: str = ""
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -293,6 +307,7 @@ def parse_json(data: bytes) -> BenchmarkRun:
         if 0 <= device.rank < MAX_RANKS:
             run.ranks[device.rank] += 1
             run.hosts.add(printable(device.hostname[:255]))
+            run.add_model(printable(device.device_info[:100]))
     for raw in document.results:
         try:
             result = decode(_result, bytes(raw), MAX_JSON)
@@ -357,26 +372,21 @@ def rejection_reason(run: BenchmarkRun, kind: str) -> str | None:
         ),
         (run.n_ranks == 1, "one rank alone: no data crossed the network"),
         (bool(run.failures), f"the test failed: {run.failures[:1]}"),
-        (bool(run.out_of_bounds), f"{run.out_of_bounds} values were wrong"),
-        (any(_wrong(row) for row in run.rows), "elements were wrong"),
+        (bool(run.wrong_results), run.wrong_results),
         (run.foreign_column, "a column before the sizes: rows of different runs"),
         (not run.rows, "no row with a size"),
         (not any(_busy(row) for row in run.rows), "no bus bandwidth above 0, as with one rank alone"),
         (kind == OTHER, "the output does not name the collective; specify it"),
         (
-            kind in _REDUCING and any(row.redop == "none" for row in run.rows),
+            kind in REDUCING and any(row.redop == "none" for row in run.rows),
             f"the rows are not of {kind}: no reduction",
         ),
     )
     return next((text for wrong, text in checks if wrong), None)
 
 
-_REDUCING = frozenset({"AllReduce", "ReduceScatter", "Reduce"})
+REDUCING = frozenset({"AllReduce", "ReduceScatter", "Reduce"})
 """Collectives whose rows name a reduction; those of others have `none`, or no such column."""
-
-
-def _wrong(row: Row) -> bool:
-    return any(half is not None and bool(half.wrong) for half in (row.out_of_place, row.in_place))
 
 
 def _busy(row: Row) -> bool:

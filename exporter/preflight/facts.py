@@ -104,6 +104,21 @@ class RdmaPortFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchPortFacts:
+    """What the neighbour of a port announces by LLDP.
+
+    Attributes:
+        name: Its system name and port.
+        pfc: Priorities with priority flow control; None if it does not announce them.
+        max_frame: Bytes of the largest frame; None likewise.
+    """
+
+    name: str
+    pfc: Sequence[int] | None = None
+    max_frame: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPortFacts:
     """A hardware network device.
 
@@ -120,6 +135,7 @@ class NetworkPortFacts:
         ecn: By role (`notification_point`, `reaction_point`) and priority, whether congestion control is on.
         rp_filter, arp_ignore, arp_announce: Settings of IPv4, each the maximum of the device's and that of all.
         networks: Its IPv4 networks.
+        switch_port: Its neighbour; None if none, or several, are known.
     """
 
     device: str
@@ -136,6 +152,7 @@ class NetworkPortFacts:
     arp_ignore: int | None = None
     arp_announce: int | None = None
     networks: Sequence[str] = ()
+    switch_port: SwitchPortFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from math import inf
 
-from exporter.preflight.facts import HostFacts, NetworkPortFacts
+from exporter.preflight.facts import HostFacts, JobProcess, NetworkPortFacts
+from exporter.preflight.job_results import results_of_jobs
 from exporter.preflight.results import Check, Finding, fail, not_applicable, ok, unknown, warn
 
 ENOUGH_MEMLOCK = 32 << 30
@@ -12,24 +13,24 @@ ENOUGH_MEMLOCK = 32 << 30
 
 
 def _memlock(facts: HostFacts) -> Iterator[Finding]:
-    if facts.processes is None:
-        yield unknown(facts.host, "environments of processes cannot be read: run as root, or as the user of the jobs")
-        return
-    for one in facts.processes:
-        name = f"{one.pid} ({one.command})"
-        if one.may_lock:
-            yield ok(name, "has CAP_IPC_LOCK: the limit does not apply")
-        elif one.memlock is None or (one.may_lock is None and one.memlock < ENOUGH_MEMLOCK):
-            yield unknown(name, "limits or capabilities of the process cannot be read: run as root")
-        elif one.memlock >= ENOUGH_MEMLOCK:
-            yield ok(name, "may lock " + ("any memory" if one.memlock == inf else f"{one.memlock / 2**30:.0f} GiB"))
-        else:
-            yield fail(
-                name,
-                f"may lock {one.memlock / 2**10:.0f} KiB of memory; RDMA needs its buffers locked",
-                "Set LimitMEMLOCK=infinity for the service that starts jobs (slurmd, containerd, kubelet) and restart"
-                " it, which may end its jobs; limits.conf has no effect on services",
-            )
+    yield from results_of_jobs(facts, _judge_memlock)
+
+
+def _judge_memlock(one: JobProcess) -> Iterator[Finding]:
+    name = str(one.pid)
+    if one.may_lock:
+        yield ok(name, "has CAP_IPC_LOCK: the limit does not apply")
+    elif one.memlock is None or (one.may_lock is None and one.memlock < ENOUGH_MEMLOCK):
+        yield unknown(name, "limits or capabilities of the process cannot be read: run as root")
+    elif one.memlock >= ENOUGH_MEMLOCK:
+        yield ok(name, "may lock " + ("any memory" if one.memlock == inf else f"{one.memlock / 2**30:.0f} GiB"))
+    else:
+        yield fail(
+            name,
+            f"may lock {one.memlock / 2**10:.0f} KiB of memory; RDMA needs its buffers locked",
+            "Set LimitMEMLOCK=infinity for the service that starts jobs (slurmd, containerd, kubelet) and restart it,"
+            " which may end its jobs; limits.conf has no effect on services",
+        )
 
 
 def _numa_balancing(facts: HostFacts) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.preflight.facts import HostFacts, JobProcess, RdmaPortFacts
+from exporter.preflight.job_results import UNREADABLE, results_of_jobs
 from exporter.preflight.results import Check, Finding, Result, fail, ok, unknown, warn
 from exporter.preflight.roce import V2
 
@@ -72,19 +73,16 @@ _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]{0,127}=[^ \t].{0,4095}")
 
 
 def _variables(facts: HostFacts) -> Iterator[Finding]:
-    if facts.processes is None:
-        yield unknown(facts.host, "environments of processes cannot be read: run as root, or as the user of the jobs")
-        return
-    for one in facts.processes:
-        name = f"{one.pid} ({one.command})"
+    def judged(one: JobProcess) -> Iterator[Finding]:
         if one.nccl is None:
-            yield unknown(name, "the environment of the process cannot be read: run as root, or as its user")
-            continue
+            yield unknown("", "the environment of the process cannot be read: run as root, or as its user")
+            return
         problems = list(problems_of(one.nccl, facts))
-        for problem in problems:
-            yield Finding(name, problem.result, problem.evidence, problem.remedy)
+        yield from (Finding("", problem.result, problem.evidence, problem.remedy) for problem in problems)
         if not problems:
-            yield ok(name, f"{len(one.nccl)} variables of NCCL")
+            yield ok("", f"{len(one.nccl)} variables of NCCL")
+
+    yield from results_of_jobs(facts, judged)
 
 
 def problems_of(variables: Mapping[str, str], facts: HostFacts) -> Iterator[_Problem]:
@@ -190,24 +188,20 @@ def _distance(variables: Mapping[str, str]) -> Iterator[_Problem]:
 def _alike(facts: HostFacts) -> Iterator[Finding]:
     """Compare the variables of processes of one job."""
     if facts.processes is None:
-        yield unknown(facts.host, "environments of processes cannot be read: run as root, or as the user of the jobs")
+        yield unknown(facts.host, UNREADABLE)
         return
-    jobs: dict[str, list[JobProcess]] = {}
+    jobs: dict[str, list[Mapping[str, str]]] = {}
     for one in facts.processes:
-        if one.nccl is not None:
-            jobs.setdefault(one.job, []).append(one)
+        if one.nccl is not None and one.job:
+            jobs.setdefault(one.job, []).append(one.nccl)
     for job, processes in sorted(jobs.items()):
-        odd = [name for name in sorted(EQUAL) if len({one.nccl.get(name) for one in processes if one.nccl}) > 1]
+        odd = [name for name in sorted(EQUAL) if len({one.get(name) for one in processes}) > 1]
         for name in odd:
-            values = Counter((one.nccl or {}).get(name, "unset") for one in processes)
+            values = Counter(one.get(name, "unset") for one in processes)
             shown = ", ".join(f"{value[:40]} in {number}" for value, number in values.most_common(3))
-            yield fail(
-                job,
-                f"{name} differs among its processes: {shown}",
-                f"Set it alike for all ranks{RESTART}",
-            )
+            yield fail(f"job {job}", f"{name} differs among its processes: {shown}", f"Set it alike for all{RESTART}")
         if not odd:
-            yield ok(job, f"{len(processes)} processes have the same variables")
+            yield ok(f"job {job}", f"variables are alike in {len(processes)} processes of this host")
 
 
 def _nccl_conf(facts: HostFacts) -> Iterator[Finding]:

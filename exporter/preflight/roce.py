@@ -163,11 +163,36 @@ def _gid(facts: HostFacts) -> Iterator[Finding]:
             kind = "link-local " if best.address.startswith(_LINK_LOCAL) else ""
             yield fail(
                 one.name,
-                f"NCCL picks GID {best.index}, {kind}{best.kind}, which is not routed",
+                f"NCCL picks GID {best.index}, {kind}{best.kind.removeprefix('IB/')}, which is not routed",
                 "Give the interface an IPv4 address, and unset NCCL_IB_GID_INDEX; jobs use it when they start",
             )
         else:
             yield ok(one.name, f"NCCL picks GID {best.index}, {best.kind}, IPv{4 if _is_ipv4(best) else 6}")
+
+
+def _switch_port(facts: HostFacts) -> Iterator[Finding]:
+    """Compare a port with what the switch announces by LLDP; a frame has at least the header beside the MTU."""
+    for _, net in _ports(facts):
+        peer = net.switch_port
+        if peer is None or (peer.pfc is None and peer.max_frame is None):
+            yield unknown(
+                net.device,
+                "no settings of the switch are known: let it announce DCBX by LLDP, and systemd-networkd receive LLDP",
+            )
+        elif peer.max_frame is not None and net.mtu is not None and peer.max_frame < net.mtu:
+            yield fail(
+                net.device,
+                f"MTU {net.mtu}; frames of {peer.name} have {peer.max_frame} bytes at most: larger ones are lost",
+                "Raise the MTU of the switch port, or lower that of the host; the port may go down and up again",
+            )
+        elif peer.pfc is not None and net.pfc is not None and tuple(peer.pfc) != tuple(net.pfc):
+            yield fail(
+                net.device,
+                f"PFC is on for {_priorities(net.pfc)}, at {peer.name} for {_priorities(peer.pfc)}",
+                "Enable PFC on the same priorities at both ends; that takes the port down and up again",
+            )
+        else:
+            yield ok(net.device, f"agrees with {peer.name}")
 
 
 class _Setting(NamedTuple):
@@ -241,5 +266,11 @@ CHECKS = (
     ),
     Check("roce_mtu", "The MTU allows RDMA packets of 4096 bytes", ("rdma_ports", "network_ports"), _mtu),
     Check("roce_gid", "NCCL picks a GID that is routed", ("rdma_ports",), _gid),
+    Check(
+        "roce_switch_port",
+        "PFC and MTU agree with the port of the switch",
+        ("rdma_ports", "network_ports"),
+        _switch_port,
+    ),
     Check("roce_ports_alike", "All RoCE ports are configured alike", ("rdma_ports", "network_ports"), _alike),
 )

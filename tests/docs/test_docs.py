@@ -104,7 +104,7 @@ def test_every_metric_is_listed_once():
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        (["fabric-exporter", "ch"], {"check-config"}),
+        (["fabric-exporter", "ch"], {"check", "check-config"}),
         (["fabric-exporter", "run", "--web.l"], {"--web.listen-address"}),
         (["fabric-exporter", "demo", "--demo.fault", "pause"], {"pause-storm"}),
         (["fabric-exporter", "check-config", "--config.file", "docs/exam"], {"docs/example.yml"}),

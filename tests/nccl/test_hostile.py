@@ -18,6 +18,7 @@ from exporter.nccl import (
     inspector,
     inspector_textfile,
     nccl_tests,
+    perftest,
     ras,
     xpu_timer,
 )
@@ -25,6 +26,7 @@ from exporter.nccl.debug_log import MAX_LINE, ScanStats, scan
 from exporter.nccl.decoding import FormatError, printable
 from exporter.nccl.prometheus_text import LineErrors
 from exporter.nccl.ras_protocol import StatusQuery, parse_version
+from tests.helpers.benchmark_outputs import latency_table
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "nccl-formats"
@@ -37,6 +39,7 @@ LOG = (
     b"h:1:2 [0] NCCL INFO comm 0x1 rank 1 nranks 2 cudaDev 0 busId c8000 commId 0x2 - Init COMPLETE\n"
     b"NCCL version 2.29.7+cuda13.0\n"
 )
+TABLE = latency_table(("192.0.2.1", "192.0.2.2"), 2.5, link="Ethernet").encode()
 
 
 def lines(data):
@@ -57,6 +60,7 @@ CODECS = {
     "status": lambda data: StatusQuery().receive(data),
     "nccl_tests": nccl_tests.parse_text,
     "nccl_tests_json": nccl_tests.parse_json,
+    "perftest": perftest.parse_perftest,
     "debug_log": lambda data: list(scan(data, ScanStats())),
 }
 """All codecs; each may raise FormatError only."""
@@ -76,7 +80,7 @@ values = st.recursive(
 @st.composite
 def mutated(draw):
     """Cut, duplicate, overwrite or exchange parts of a well-formed file."""
-    data = bytearray(draw(st.sampled_from([*SEEDS, LOG])))
+    data = bytearray(draw(st.sampled_from([*SEEDS, LOG, TABLE])))
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, len(data)))
         end = min(len(data), at + draw(st.integers(0, 40)))

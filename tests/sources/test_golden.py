@@ -37,6 +37,7 @@ from exporter.snmp.ber import (
     Typed,
 )
 from exporter.sources.optics import options as optics_options
+from tests.helpers.checked_host import CheckedHost
 from tests.helpers.fabric_simulation import Clock, small
 from tests.helpers.golden import (
     OPENMETRICS,
@@ -120,6 +121,19 @@ async def nic(tmp_path):
 async def pci(tmp_path):
     config = configured(tmp_path, pci="{interval: 300ms, keep: ['*']}")
     async with scraped(config, sysfs=FIXTURES / "sysfs-pci", procfs=tmp_path) as scraper:
+        yield scraper
+
+
+@asynccontextmanager
+async def hostcheck(tmp_path):
+    """Give a host with a fault in each family of checks."""
+    host = CheckedHost(tmp_path / "host")
+    host.write_sys(f"{host.function('0000:18:00.0')}/current_link_width", "8")
+    host.gids("mlx5_2", [("fe80::1", "IB/RoCE v1"), ("fe80::1", "RoCE v2"), ("::", ""), ("::", "")])
+    host.record("rail3", pause={"receive": True, "transmit": True})
+    host.process(4242, memlock="8388608", RANK="0", WORLD_SIZE="8", NCCL_IB_DISABLE="1")
+    config = configured(tmp_path, hostcheck="{interval: 300ms}")
+    async with scraped(config, sysfs=host.sysfs, procfs=host.procfs, nic_replay=host.recordings) as scraper:
         yield scraper
 
 
@@ -286,6 +300,7 @@ SCRAPES = {
     "pci": pci,
     "optics": optics,
     "lldp": lldp,
+    "hostcheck": hostcheck,
     "switch": switch,
     "nccl": nccl,
     "nccl_facts": nccl_facts,

@@ -15,8 +15,10 @@ from exporter.sources.hostcheck.readers.kernel import read_kernel
 from exporter.sources.hostcheck.readers.network_ports import read_network_ports
 from exporter.sources.hostcheck.readers.pci_functions import Roots, read_functions, read_gpus
 from exporter.sources.hostcheck.readers.rdma_ports import read_rdma_ports
+from exporter.sources.lldp.options import LldpOptions
 
 NCCL_CONF = Path("/etc/nccl.conf")
+LLDP = Path(LldpOptions().folder)
 
 MAX_CONF = 1 << 16
 """Bytes of nccl.conf that are read."""
@@ -28,6 +30,7 @@ def readings(
     rdma: Callable[[], RdmaReader],
     failures: list[Failure],
     nccl_conf: Path = NCCL_CONF,
+    lldp: Path = LLDP,
 ) -> Mapping[str, Callable[[], Any]]:
     """Return the calls that read the facts, by field of HostFacts; each blocks, and may raise OSError.
 
@@ -37,13 +40,14 @@ def readings(
         rdma: Opens the reader of RDMA devices.
         failures: Where calls report objects that failed.
         nccl_conf: NCCL's configuration file of this host.
+        lldp: Folder in which systemd-networkd stores received frames.
     """
     roots = Roots(host.sysfs, host.procfs)
     return {
         "functions": partial(read_functions, roots),
         "gpus": partial(read_gpus, roots),
         "rdma_ports": partial(_with_rdma, host, rdma, failures),
-        "network_ports": partial(_with_nic, host, nic, failures),
+        "network_ports": partial(_with_nic, host, nic, failures, lldp),
         "kernel": partial(read_kernel, host.sysfs, host.procfs),
         "processes": partial(read_job_processes, host.procfs),
         "nccl_conf": partial(_read_lines, nccl_conf),
@@ -64,10 +68,12 @@ def _with_rdma(host: Host, rdma: Callable[[], RdmaReader], failures: list[Failur
         reader.close()
 
 
-def _with_nic(host: Host, nic: Callable[[], NicReader], failures: list[Failure]) -> Sequence[NetworkPortFacts]:
+def _with_nic(
+    host: Host, nic: Callable[[], NicReader], failures: list[Failure], lldp: Path
+) -> Sequence[NetworkPortFacts]:
     reader = nic()
     try:
-        return read_network_ports(host, reader, failures)
+        return read_network_ports(host, reader, failures, lldp)
     finally:
         reader.close()
 

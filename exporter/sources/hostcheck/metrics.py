@@ -9,7 +9,7 @@ RESULTS = vocabulary.schema(
     own={
         "results": gauge(
             "Objects of this host by result of the check: ok, warn, fail, unknown (what it needs cannot be read), and"
-            " not_applicable."
+            " not_applicable. Absent for results that no object has."
         )
     },
     origins={"results": ["sysfs", "procfs", "netlink"]},

@@ -5,20 +5,26 @@ be read is unknown, and so counted.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
+from types import MappingProxyType
 
 from exporter.core.blocking import BlockingCalls
 from exporter.core.definition import Context, Definition
 from exporter.core.source import Failure, Host, Reading, Source
 from exporter.core.table import RowKeeper, Table, TableBuilder
+from exporter.linux.nic_reader import NicReader
+from exporter.linux.rdma_reader import RdmaReader
 from exporter.preflight.checks import CHECKS
 from exporter.preflight.results import Finding, Result, counts, evaluate
+from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.host_ports import nic_reader, nic_turns
+from exporter.sources.common.host_ports import SCAN, nic_reader, nic_turns
 from exporter.sources.hostcheck.host_facts import host_facts, readings
 from exporter.sources.hostcheck.metrics import RESULTS, STATUS, UNLISTED
 from exporter.sources.hostcheck.options import HostcheckOptions
+from exporter.sources.pci.topology import find_gpus, list_folder
 from exporter.sources.rdma.ports import rdma_reader
 
 CALL_DEADLINE = 10.0
@@ -30,7 +36,7 @@ MAX_OBJECTS = 100
 MAX_EVIDENCE = 200
 """Characters of the label `evidence`."""
 
-LEVELS = {Result.WARN: 1, Result.FAIL: 2}
+LEVELS: Mapping[Result, int] = MappingProxyType({Result.WARN: 1, Result.FAIL: 2})
 
 
 class HostcheckSource:
@@ -40,23 +46,32 @@ class HostcheckSource:
     target = ""
     changed: asyncio.Event | None = None
 
-    def __init__(self, options: HostcheckOptions, host: Host) -> None:
-        """Read nothing yet."""
+    def __init__(
+        self, options: HostcheckOptions, host: Host, nic: Callable[[], NicReader], rdma: Callable[[], RdmaReader]
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            options: The configuration.
+            host: This host.
+            nic: Opens the reader of network devices, for each read.
+            rdma: Opens that of RDMA devices.
+        """
         self.interval = float(options.interval)
         self.settings = options
-        self._host = host
+        self._host, self._nic, self._rdma = host, nic, rdma
         self._checks = [check for check in CHECKS if options.matches(check.name)]
         self._serial = BlockingCalls("hostcheck", CALL_DEADLINE, nic_turns(host))
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (RESULTS, STATUS, UNLISTED)}
 
     async def applies(self) -> bool:
-        """Return True: every host has a configuration."""
-        return True
+        """Return whether the host has RDMA devices or GPUs."""
+        return await make_call(self._serial, SCAN, partial(_has_devices, self._host))
 
     async def read(self) -> Reading:
         """Read the facts, and evaluate the checks; a kind that fails is unknown, and a failure."""
         failures: list[Failure] = []
-        calls = readings(self._host, nic_reader(self._host), rdma_reader(self._host), failures)
+        calls = readings(self._host, self._nic, self._rdma, failures)
         answers = await self._serial.run(list(calls.items()))
         failures += [failure_of(kind, one, kind) for kind, one in answers.items() if isinstance(one, Exception)]
         results = evaluate(self._checks, host_facts(self._host, answers))
@@ -70,7 +85,8 @@ class HostcheckSource:
         counted, listed, unlisted = TableBuilder(RESULTS), TableBuilder(STATUS), TableBuilder(UNLISTED)
         for check, found in results.items():
             for result, number in counts(found).items():
-                counted.row((check, result.value), {"results": number})
+                if number:
+                    counted.row((check, result.value), {"results": number})
         attention = worst_results(results)
         for (check, name), one in list(attention.items())[:MAX_OBJECTS]:
             info = (one.result.value, one.evidence[:MAX_EVIDENCE])
@@ -78,6 +94,11 @@ class HostcheckSource:
         unlisted.row((), {"unlisted": max(len(attention) - MAX_OBJECTS, 0)})
         tables = {RESULTS: counted, STATUS: listed, UNLISTED: unlisted}
         return [one.table(self._keepers[schema], now) for schema, one in tables.items() if len(one.keys)]
+
+
+def _has_devices(host: Host) -> bool:
+    folder = host.sysfs / "class" / "infiniband"
+    return any(list_folder(folder)) or bool(find_gpus(host.sysfs))
 
 
 def worst_results(results: Mapping[str, Sequence[Finding]]) -> Mapping[tuple[str, str], Finding]:
@@ -92,7 +113,7 @@ def worst_results(results: Mapping[str, Sequence[Finding]]) -> Mapping[tuple[str
 
 
 def _build(options: HostcheckOptions, context: Context) -> list[Source]:
-    return [HostcheckSource(options, context.host)]
+    return [HostcheckSource(options, context.host, nic_reader(context.host), rdma_reader(context.host))]
 
 
 DEFINITION = Definition("hostcheck", HostcheckOptions, (RESULTS, STATUS, UNLISTED), _build)

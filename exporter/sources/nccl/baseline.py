@@ -10,12 +10,7 @@ from pathlib import Path
 from exporter.config.errors import ConfigError
 from exporter.linux.untrusted_files import read_untrusted
 from exporter.nccl.decoding import FormatError
-from exporter.nccl.nccl_tests import (
-    MAX_JSON,
-    baseline,
-    parse_json_runs,
-    parse_runs,
-)
+from exporter.nccl.nccl_tests import MAX_JSON, baseline, parse_outputs
 from exporter.sources.common.path_patterns import matching_files
 
 HINT = (
@@ -52,8 +47,8 @@ def _read_baseline(path: Path) -> dict[tuple[str, int], float]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check its permissions, and baseline") from None
     try:
-        runs = parse_json_runs(data) if data.lstrip()[:1] == b"{" else parse_runs(data)
-        found = baseline(runs, _kind_of(path.name))
+        runs = parse_outputs(data)
+        found = baseline(runs, kind_in_name(path.name))
     except FormatError as error:
         raise ConfigError(f"{path}: not a baseline: {error}; {HINT}") from None
     local = [number for number, run in enumerate(runs, 1) if run.n_nodes == 1]
@@ -63,8 +58,8 @@ def _read_baseline(path: Path) -> dict[tuple[str, int], float]:
     return {key: one.bus_bandwidth for key, one in found.items()}
 
 
-def _kind_of(name: str) -> str | None:
+def kind_in_name(name: str) -> str | None:
     """Return the collective in a file name, such as all_gather-16nodes.txt, for outputs that do not name it."""
     bare = name.lower().replace("_", "").replace("-", "")
-    kinds = [kind for kind in ("allreduce", "allgather", "reducescatter") if kind in bare]
+    kinds = [kind for kind in ("allreduce", "allgather", "reducescatter", "alltoall", "sendrecv") if kind in bare]
     return kinds[0] if len(kinds) == 1 else None

@@ -48,7 +48,7 @@ def find_functions(sysfs: Path, is_selected: Callable[[str], bool]) -> dict[str,
     """
     devices: dict[Path, list[Path]] = {}
     for name in CLASSES:
-        for device in _list_folder(sysfs / "class" / name):
+        for device in list_folder(sysfs / "class" / name):
             function = pci_function(device)
             if function is not None and is_selected(function.name):
                 devices.setdefault(function, []).append(device)
@@ -59,7 +59,7 @@ def find_functions(sysfs: Path, is_selected: Callable[[str], bool]) -> dict[str,
     }
 
 
-def _list_folder(folder: Path) -> Iterator[Path]:
+def list_folder(folder: Path) -> Iterator[Path]:
     """Yield the entries of a folder; none if it does not exist."""
     with suppress(FileNotFoundError):
         yield from folder.iterdir()
@@ -77,7 +77,7 @@ def find_gpus(sysfs: Path) -> dict[str, list[str]]:
     """Return the bridges above each GPU, by its address."""
     return {
         function.name: upstream_path(Path(os.path.realpath(function)))
-        for function in _list_folder(sysfs / "bus" / "pci" / "devices")
+        for function in list_folder(sysfs / "bus" / "pci" / "devices")
         if read_text(function / "class")[: len("0x0300")] in GPU_CLASSES.get(read_text(function / "vendor"), ())
         and not os.path.lexists(function / "physfn")
     }

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +22,7 @@ from exporter.linux.untrusted_files import read_untrusted
 from exporter.preflight.facts import NetworkPortFacts
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import is_hardware
+from exporter.sources.hostcheck.readers.switch_ports import read_switch_ports
 from exporter.sources.nic.port_settings import trust_of
 
 Answer = TypeVar("Answer")
@@ -37,15 +39,34 @@ _NO_ANSWER = frozenset({errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL, errno.EPER
 """Errors of a driver or device that does not have a setting."""
 
 
-def read_network_ports(host: Host, reader: NicReader, failures: list[Failure]) -> Sequence[NetworkPortFacts]:
+def read_network_ports(
+    host: Host, reader: NicReader, failures: list[Failure], lldp: Path
+) -> Sequence[NetworkPortFacts]:
     """Read the hardware devices of this network namespace; blocks. An answer that fails is a failure.
+
+    Args:
+        host: This host.
+        reader: The reader of network devices.
+        failures: Where failures are added.
+        lldp: Folder in which systemd-networkd stores received frames.
 
     Raises:
         OSError: They cannot be listed.
     """
     links = [link for link in reader.links() if is_hardware(link)]
     networks = read_networks(host.procfs)
-    return [_read_port(host, link, reader, networks.get(link.name, ()), failures) for link in links]
+    neighbours = read_switch_ports(lldp, links)
+    found = [
+        replace(
+            _read_port(host, link, reader, networks.get(link.name, ()), failures),
+            switch_port=neighbours.get(link.ifindex),
+        )
+        for link in links
+    ]
+    for name, error in reader.unreadable_links().items():
+        failures.append(failure_of(name, error, name))
+        found.append(NetworkPortFacts(device=name))
+    return found
 
 
 def _read_port(

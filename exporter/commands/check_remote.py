@@ -1,0 +1,139 @@
+"""`check --remote`: exporters of many hosts compared with each other, and the checks that fail on each."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib import parse
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from exporter.preflight.fleet import Odd, Sample, odd_ones, properties_of
+
+AT_ONCE = 32
+"""Exporters that are read at the same time."""
+
+TIMEOUT = 10.0
+"""Seconds for each."""
+
+MAX_BYTES = 16 << 20
+"""Bytes of a response: several times those of a host with all sources."""
+
+HOST_METRICS = frozenset({"fabric_rdma_info", "fabric_nic_info", "fabric_pci_info"})
+"""Metrics whose label `host` is the name of the exporter's own host."""
+
+
+class _Answer(NamedTuple):
+    """What one exporter returned: its host, its samples, and why there are none."""
+
+    host: str
+    samples: Sequence[Sample]
+    error: str = ""
+
+
+def run(urls: Sequence[str], *, as_json: bool, is_strict: bool) -> int:
+    """Print what differs and what fails; return 1 if a check fails, with `is_strict` also if something differs."""
+    answers = asyncio.run(_read_all(urls))
+    hosts = {one.host: properties_of(one.samples) for one in answers if not one.error}
+    odd = list(odd_ones(hosts))
+    failed = [
+        (one.host, sample)
+        for one in answers
+        for sample in one.samples
+        if sample.name == "fabric_check_info" and sample.labels.get("result") in {"fail", "warn"}
+    ]
+    if as_json:
+        print(json.dumps(_as_json(answers, odd, failed), indent=1))  # noqa: T201  # output of the command
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in _as_text(answers, odd, failed))
+    results = {sample.labels["result"] for _, sample in failed}
+    return int("fail" in results or (is_strict and bool(odd or results)))
+
+
+async def _read_all(urls: Sequence[str]) -> list[_Answer]:
+    done = 0
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def read(client: httpx.AsyncClient, url: str) -> _Answer:
+        nonlocal done
+        async with limit:
+            answer = await _read(client, url)
+        done += 1
+        if sys.stderr.isatty():
+            end = "" if done < len(urls) else "\r\x1b[K"
+            print(f"\r\x1b[K{done} of {len(urls)} exporters{end}", end="", file=sys.stderr, flush=True)  # noqa: T201
+        return answer
+
+    async with httpx.AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
+        return await asyncio.gather(*(read(client, url) for url in urls))
+
+
+async def _read(client: httpx.AsyncClient, url: str) -> _Answer:
+    """Read one exporter; an error is its answer, without the password that a URL may have."""
+    name = parse.urlsplit(url).netloc.rpartition("@")[2]
+    try:
+        data = bytearray()
+        async with client.stream("GET", url) as response:
+            response.raise_for_status()
+            async for part in response.aiter_bytes():
+                data += part
+                if len(data) > MAX_BYTES:
+                    return _Answer(name, (), f"the response is larger than {MAX_BYTES >> 20} MiB")
+        families = text_string_to_metric_families(data.decode("utf-8", "replace"))
+        samples = [Sample(one.name, one.labels, one.value) for family in families for one in family.samples]
+    except httpx.HTTPStatusError as error:
+        return _Answer(name, (), f"HTTP {error.response.status_code}")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return _Answer(name, (), str(error) or type(error).__name__)
+    except ValueError:
+        return _Answer(name, (), "the response is not in Prometheus's text format")
+    host = next((one.labels["host"] for one in samples if one.name in HOST_METRICS and one.labels.get("host")), name)
+    return _Answer(host, samples) if host != name or _is_exporter(samples) else _Answer(name, (), "no fabric-exporter")
+
+
+def _is_exporter(samples: Sequence[Sample]) -> bool:
+    return any(one.name.startswith("fabric_exporter_") for one in samples)
+
+
+def _as_json(answers: Sequence[_Answer], odd: Sequence[Odd], failed: Sequence[tuple[str, Sample]]) -> dict[str, Any]:
+    return {
+        "hosts": sorted(one.host for one in answers if not one.error),
+        "unreadable": {one.host: one.error for one in answers if one.error},
+        "different": [
+            {
+                "host": one.host,
+                "place": str(one.what.place),
+                "property": one.what.name,
+                "value": one.value,
+                "usual": one.usual,
+                "usual_hosts": one.number,
+                "hosts": one.of,
+            }
+            for one in odd
+        ],
+        "checks": [{"host": host, **sample.labels} for host, sample in failed],
+    }
+
+
+def _as_text(answers: Sequence[_Answer], odd: Sequence[Odd], failed: Sequence[tuple[str, Sample]]) -> list[str]:
+    unreadable = [one for one in answers if one.error]
+    failing = {host for host, sample in failed if sample.labels["result"] == "fail"}
+    differing = {one.host for one in odd}
+    head = f"{len(answers) - len(unreadable)} hosts compared, {len(differing)} differ, {len(failing)} have checks that"
+    lines = [f"{head} fail, {len(unreadable)} could not be read"]
+    rows = [(one.host, "differs", f"{one.what.place} {one.what.name}".strip(), _difference(one)) for one in odd]
+    for host, sample in sorted(failed, key=lambda item: (item[1].labels["result"] != "fail", item[0])):
+        labels = sample.labels
+        rows.append((host, labels["result"], f"{labels['check']}: {labels['object']}", labels["evidence"]))
+    rows += [(one.host, "unknown", "", one.error) for one in unreadable]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append("  ".join([*cells, row[3]]).rstrip())
+    return lines
+
+
+def _difference(one: Odd) -> str:
+    return f"{one.value}; {one.number} of {one.of} hosts have {one.usual}"

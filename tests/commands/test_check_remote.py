@@ -1,0 +1,98 @@
+"""`check --remote` against HTTP servers that return metrics as hosts' exporters do."""
+
+import http.server
+import json
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from exporter import cli
+
+
+def page(host, mtu="9000", checks=""):
+    return (
+        'fabric_exporter_build_info{version="1"} 1\n'
+        f'fabric_nic_info{{device="eth5",host="{host}",driver="mlx5_core"}} 1\n'
+        f'fabric_nic_mtu_bytes{{device="eth5"}} {mtu}\n{checks}'
+    ).encode()
+
+
+@contextmanager
+def serving(*pages):
+    """Serve each page at its own path; yields the URLs."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            found = pages[int(self.path.strip("/"))]
+            self.send_response(200 if found else 503)
+            self.end_headers()
+            self.wfile.write(found or b"")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield [f"http://127.0.0.1:{server.server_port}/{number}" for number in range(len(pages))]
+        finally:
+            server.shutdown()
+
+
+def run(capsys, *arguments):
+    status = cli.main(["check", *arguments])
+    return status, capsys.readouterr().out
+
+
+def test_the_host_that_differs_is_named(capsys):
+    with serving(page("gpu-001"), page("gpu-002"), page("gpu-003", "1500"), page("gpu-004")) as urls:
+        status, out = run(capsys, "--remote", *urls)
+    assert status == 0
+    assert out.splitlines() == [
+        "4 hosts compared, 1 differ, 0 have checks that fail, 0 could not be read",
+        "gpu-003  differs  device eth5 MTU  1500; 3 of 4 hosts have 9000",
+    ]
+
+
+def test_a_difference_is_an_exit_status_only_if_strict(capsys):
+    with serving(page("gpu-001"), page("gpu-002"), page("gpu-003", "1500")) as urls:
+        assert run(capsys, "--strict", "--remote", *urls)[0] == 1
+        assert run(capsys, "--strict", "--remote", *urls[:2])[0] == 0
+
+
+def test_a_check_that_fails_on_a_host_is_shown_and_is_exit_status_1(capsys):
+    failed = 'fabric_check_info{check="roce_gid",object="mlx5_0:1",result="fail",evidence="NCCL picks GID 0"} 1\n'
+    with serving(page("gpu-001", checks=failed), page("gpu-002")) as urls:
+        status, out = run(capsys, "--remote", *urls)
+        found = json.loads(run(capsys, "--json", "--remote", *urls)[1])
+    assert status == 1
+    assert "gpu-001  fail  roce_gid: mlx5_0:1  NCCL picks GID 0" in out.splitlines()
+    assert found["checks"][0]["host"] == "gpu-001"
+
+
+@pytest.mark.parametrize(
+    "broken", [b"", b"{{{ 1\n", b"node_load1 1\n"], ids=["HTTP 503", "no metrics", "another exporter"]
+)
+def test_a_host_that_cannot_be_read_is_shown_and_hides_no_other(capsys, broken):
+    with serving(page("gpu-001"), page("gpu-002"), broken, page("gpu-004", "1500"), page("gpu-005")) as urls:
+        status, out = run(capsys, "--remote", *urls, "http://127.0.0.1:9/metrics")
+    lines = out.splitlines()
+    assert status == 0
+    assert lines[0] == "4 hosts compared, 1 differ, 0 have checks that fail, 2 could not be read"
+    assert len([line for line in lines if "unknown" in line]) == 2
+
+
+def test_a_password_in_a_url_is_never_shown(capsys):
+    status, out = run(capsys, "--remote", "http://user:secret@127.0.0.1:9/metrics")
+    assert status == 0
+    assert "secret" not in out
+
+
+@pytest.mark.parametrize("url", ["ftp://gpu-001/", "http://", "http:///metrics"])
+def test_a_wrong_url_is_a_usage_error(capsys, url):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["check", "--remote", url])
+    assert stopped.value.code == 2
+    assert "expected a URL" in capsys.readouterr().err
