@@ -174,7 +174,8 @@ class OnyxSwitch:
         if not self.lossless:
             return [{"PFC": "disabled"}]
         listed = [" ".join(str(one) for one in range(8) if (one in self.lossless) is is_on) for is_on in (True, False)]
-        return [{"PFC": "enabled", "Priority Enabled List": listed[0], "Priority Disabled List": listed[1]}]
+        switch = {"PFC": "enabled", "Priority Enabled List": listed[0], "Priority Disabled List": listed[1]}
+        return [switch, *({name: [{"PFC admin": "Auto", "PFC oper": "Enabled"}]} for name in self.ports)]
 
     def _version(self) -> object:
         values = {"Product name": "Onyx", "Product release": self.release, "Product model": self.model}

@@ -37,6 +37,7 @@ PRIORITIES = range(8)
 LOSSLESS = 3
 """The priority of RDMA traffic, as on the host."""
 
+_MTU = 9216
 _ETHERNET = 6
 _UP, _DOWN = 1, 2
 _LARGEST_GAUGE = 2**32 - 1
@@ -120,6 +121,7 @@ def fill_agent(agent: SnmpAgent, switch: Switch) -> None:
             (*_IF, 1, index): Typed(INTEGER, index),
             (*_IF, 2, index): _text(port.name),
             (*_IF, 3, index): Typed(INTEGER, _ETHERNET),
+            (*_IF, 4, index): Typed(INTEGER, _MTU),
             (*_IFX, 1, index): _text(port.name),
             (*_IFX, 18, index): _text(port.alias),
         }

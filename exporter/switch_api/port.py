@@ -4,6 +4,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from exporter.switch_api.port_settings import PortSettings
 from exporter.switch_api.text_values import excerpt
 
 MAX_PORTS = 4096
@@ -33,6 +34,7 @@ class PortState:
         description: The configured description (ifAlias).
         if_type: The number of its ifType where that is known, else the word for it.
         refreshed: When the switch read the counters, seconds by its own clock.
+        settings: Its configuration, as far as it is in the same response.
     """
 
     counters: dict[str, int] = field(default_factory=dict)
@@ -43,6 +45,7 @@ class PortState:
     description: str = ""
     if_type: str = ""
     refreshed: float | None = None
+    settings: PortSettings = field(default_factory=PortSettings)
 
 
 @dataclass(frozen=True, slots=True)

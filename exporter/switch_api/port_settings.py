@@ -3,6 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from exporter.switch_api.text_values import json_counter
+
+MAX_MTU = 65_534
+"""Bytes of the highest MTU of an Ethernet port; 65535 and more are those of virtual interfaces, or no limit."""
+
 
 @dataclass(frozen=True, slots=True)
 class EcnThresholds:
@@ -43,3 +48,9 @@ class PortSettings:
     trust: str = ""
     pfc_watchdog: str = ""
     ecn: Mapping[str, EcnThresholds] = field(default_factory=dict)
+
+
+def parse_mtu(value: object) -> int | None:
+    """Return an MTU that JSON has as a number or as decimal text; None for anything else, and where it is no limit."""
+    mtu = json_counter(value)
+    return mtu if mtu is not None and 0 < mtu <= MAX_MTU else None

@@ -5,6 +5,7 @@ expectations were taken from the files by their identifiers, not by this program
 """
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -21,6 +22,7 @@ from exporter.sources.switch.metrics import (
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.port_kinds import PortKind
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
+from exporter.sources.switch.settings_metrics import SETTINGS
 from tests.helpers.paths import FIXTURES, ROOT
 
 SNAPSHOTS = FIXTURES / "switch-snapshots"
@@ -111,6 +113,24 @@ async def test_the_reading_of_a_recording(folder, origin, name):
     )
     assert len(values_of(part_of(reading, LANES), "module_lane_receive_power_watts")) == row["lanes_with_light"]
     assert len(values_of(part_of(reading, MODULES), "module_temperature_celsius")) == row["module_temperatures"]
+
+
+MTUS = {
+    "librenms/arista_eos.snmprec": 9214,
+    "librenms/cumulus_bgp.snmprec": 9216,
+    "librenms/dell-os10.snmprec": 9216,
+    "librenms/edgecos_dcs203.snmprec": 9100,
+    "librenms/nxos_n3k-3064pq.snmprec": 1500,
+}
+"""By recording, the MTU of most of its ports."""
+
+
+@pytest.mark.parametrize("name", MTUS)
+async def test_the_mtu_of_most_ports_of_a_recording(corpus, name):
+    reading = await read_recording(corpus / "switch" / "snmprec" / name)
+    mtus = values_of(part_of(reading, SETTINGS), "mtu_bytes")
+    assert Counter(mtus.values()).most_common(1)[0][0] == MTUS[name]
+    assert mtus.keys() <= values_of(part_of(reading, PORTS), "info").keys()
 
 
 KINDS = {

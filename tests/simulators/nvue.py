@@ -131,7 +131,13 @@ class NvueSwitch:
     def _interface(self, name: str, port: NvuePort) -> object:
         if name == self.faults.malformed:
             return "malformed"
-        link: dict[str, object] = {"mtu": 9216, "state": {"up" if port.up else "down": {}}, "stats": dict(port.stats)}
+        link: dict[str, object] = {
+            "mtu": 9216,
+            "auto-negotiate": "on",
+            "fec": "rs",
+            "state": {"up" if port.up else "down": {}},
+            "stats": dict(port.stats),
+        }
         if port.up:
             link["speed"] = port.speed
         interface = {"type": "swp", "ifindex": 2 + list(self.ports).index(name), "link": link}

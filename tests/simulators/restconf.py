@@ -85,7 +85,7 @@ class RestconfSwitch:
             "description": port.description,
         }
         speed = {"port-speed": f"openconfig-if-ethernet:{port.speed}"}
-        return {"name": name, "state": state, "openconfig-if-ethernet:ethernet": {"state": speed}}
+        return {"name": name, "state": state, "openconfig-if-ethernet:ethernet": {"config": speed, "state": speed}}
 
 
 class RestconfSimulator(WebServer):

@@ -82,6 +82,7 @@ def agent_rows():
         rows |= {(*oid, index): Typed(INTEGER, value) for oid, value in states.items()}
         rows |= {(*oid, index): Typed(COUNTER64, value) for oid, value in wide.items()}
         rows |= {(*oid, index): Typed(COUNTER32, value) for oid, value in narrow.items()}
+        rows[(*IF, 4, index)] = Typed(INTEGER, 9216)
         rows[(*IFX, 15, index)] = Typed(GAUGE32, 400_000 if index == 1 else 0)
     rows[(*IFX, 10, 1)] = Typed(COUNTER64, 2**64 - 1)
     rows |= {(*CISCO_PFC, column, 1, 3): Typed(COUNTER32, 100 * column) for column in (2, 3)}

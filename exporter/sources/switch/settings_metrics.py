@@ -18,9 +18,9 @@ SETTINGS = vocabulary.schema(
             "Speed that the port is configured to, in bytes per second; the link may run at another one."
         ),
         "settings_info": info(
-            "Settings of the port: configured autonegotiation and FEC, priorities with PFC (IEEE 802.1Qbb), trust mode"
-            " (dscp, pcp, both or none) and action of the PFC watchdog (drop, forward, alert or off). Labels are empty"
-            " where not known.",
+            "Settings of the port: autonegotiation and FEC (as configured; by NVUE those in operation), priorities with"
+            " PFC (IEEE 802.1Qbb), trust mode (dscp, pcp, both or none) and action of the PFC watchdog (drop, forward,"
+            " alert or off). Labels are empty where not known.",
             "autoneg",
             "fec",
             "pfc",
@@ -37,10 +37,19 @@ SETTINGS = vocabulary.schema(
     origins={
         "mtu_bytes": (
             "IF-MIB ifMtu",
+            "NVUE: link mtu",
             "SONiC: PORT mtu",
+            "OpenConfig: mtu",
+            "eAPI: mtu",
+            "NX-API: eth_mtu",
         ),
-        "configured_speed_bytes_per_second": ("SONiC: PORT speed",),
-        "settings_info": ("SONiC: PORT autoneg, fec; PORT_QOS_MAP pfc_enable, dscp_to_tc_map; PFC_WD action",),
+        "configured_speed_bytes_per_second": ("SONiC: PORT speed", "OpenConfig: ethernet config port-speed"),
+        "settings_info": (
+            "Onyx dcb priority-flow-control: Priority Enabled List, PFC oper",
+            "NVUE: link auto-negotiate, fec",
+            "SONiC: PORT autoneg, fec; PORT_QOS_MAP pfc_enable, dscp_to_tc_map, dot1p_to_tc_map; PFC_WD",
+            "NX-API: eth_autoneg",
+        ),
     },
 )
 """Rows are ports; keys of a PartialTable are `(port,)`."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.port import MAX_PROBLEMS, PerPort, PortState, ShapeError, admits
+from exporter.switch_api.port_settings import PortSettings, parse_mtu
 from exporter.switch_api.text_values import (
     excerpt,
     json_counter,
@@ -91,6 +92,7 @@ def parse_interfaces(data: object) -> PerPort[PortState]:
         port.speed = int(bandwidth) if _is_number(bandwidth) and bandwidth > 0 else None
         hardware = json_text(_member(entry, "hardware"))
         port.description, port.if_type = json_text(_member(entry, "description")), TYPES.get(hardware, hardware)
+        port.settings = PortSettings(mtu=parse_mtu(_member(entry, "mtu")))
     return PerPort(ports, tuple(problems[:MAX_PROBLEMS]))
 
 

@@ -8,9 +8,11 @@ The unit of PFC pause durations is in no document, so they are not read.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.port import MAX_PROBLEMS, PerPort, ShapeError, admits
+from exporter.switch_api.port_settings import PortSettings, parse_mtu
 from exporter.switch_api.text_values import (
     MAX_COUNTER,
     excerpt,
@@ -23,6 +25,8 @@ from exporter.switch_api.text_values import (
 _MAX_DEPTH = 8
 _PORT = re.compile(r"swp[0-9]{1,4}(?:s[0-9]{1,2})?", re.ASCII)
 _UPTIME = re.compile(r"(?:(\d{1,6}) days?,? *)?(\d{1,3}):(\d{2}):(\d{2})(?:\.\d+)?", re.ASCII)
+_ON_OFF = MappingProxyType({"on": True, "enabled": True, "off": False, "disabled": False})
+_FEC = MappingProxyType({"rs": "rs", "baser": "baser", "off": "none", "auto": "auto"})
 _SELECTORS = ("switch-priority", "traffic-class", "priority-group", "id")
 
 PRIORITIES = 8
@@ -53,6 +57,7 @@ class NvueInterface:
         description: the configured description.
         counters: by the keys of PORT_COUNTERS; those that are not reported are absent.
         neighbours: by LLDP; None where this response has no LLDP data.
+        settings: MTU, autonegotiation and FEC, as they are in operation.
     """
 
     up: bool | None = None
@@ -61,6 +66,7 @@ class NvueInterface:
     description: str = ""
     counters: Mapping[str, int] = field(default_factory=dict)
     neighbours: tuple[LldpNeighbour, ...] | None = None
+    settings: PortSettings = field(default_factory=PortSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +187,11 @@ def _parse_interface(name: str, entry: Mapping[str, object], problems: list[str]
         _text(entry.get("description")),
         _counters(stats, PORT_COUNTERS, name, problems) if isinstance(stats, dict) else {},
         neighbours,
+        PortSettings(
+            mtu=parse_mtu(link.get("mtu")),
+            autoneg=_ON_OFF.get(_text(link.get("auto-negotiate"))),
+            fec=_FEC.get(_text(link.get("fec")), ""),
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.port import MAX_PROBLEMS, PerPort, PortState, ShapeError, admits
+from exporter.switch_api.port_settings import PortSettings, parse_mtu
 from exporter.switch_api.text_values import (
     excerpt,
     json_counter,
@@ -69,6 +70,7 @@ _CAPABILITIES = MappingProxyType(
         "O": "other",
     }
 )
+_ON_OFF = MappingProxyType({"on": True, "off": False})
 _ABSENT_STATES = frozenset({"", "unknown"})
 _UPTIME_UNITS = (("kern_uptm_days", 86400), ("kern_uptm_hrs", 3600), ("kern_uptm_mins", 60), ("kern_uptm_secs", 1))
 
@@ -109,6 +111,8 @@ def parse_interfaces(body: object) -> PerPort[PortState]:
         port.admin_up = None if admin in _ABSENT_STATES else admin == "up"
         port.speed = _link_speed(row)
         port.description, port.if_type = json_text(row.get("desc")), kind if "." not in name else "subinterface"
+        autoneg = _ON_OFF.get(json_text(row.get("eth_autoneg")).lower())
+        port.settings = PortSettings(mtu=parse_mtu(row.get("eth_mtu")), autoneg=autoneg)
     return PerPort(ports, tuple(problems[:MAX_PROBLEMS]))
 
 

@@ -31,6 +31,14 @@ class OnyxLocalSystem:
     chassis: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class OnyxFlowControl:
+    """The lossless priorities of the switch, and whether PFC is in operation on each port."""
+
+    lossless: frozenset[int]
+    ports: Mapping[str, bool]
+
+
 def parse_version(data: object) -> OnyxVersion:
     """Parse `show version`.
 
@@ -66,6 +74,23 @@ def parse_lossless(data: object) -> frozenset[int]:
             return frozenset()
         raise ShapeError(f"no list of priorities: {excerpt(data)}")
     return frozenset(int(word) for word in re.findall(r"[0-9]+", listed) if word in {*"01234567"})
+
+
+def parse_flow_control(data: object) -> OnyxFlowControl:
+    """Parse `show dcb priority-flow-control`; a port whose state is not known is absent.
+
+    Raises:
+        ShapeError: it has no list of priorities.
+    """
+    lossless = parse_lossless(data)
+    states = {
+        name: next((text.strip().lower() for key, text in row.items() if key.lower() == "pfc oper"), "")
+        for name, row in flatten(data).ports.items()
+        if name.startswith("Eth")
+    }
+    return OnyxFlowControl(
+        lossless, {name: state == "enabled" for name, state in states.items() if state in ("enabled", "disabled")}
+    )
 
 
 def parse_neighbours(data: object) -> PerPort[tuple[LldpNeighbour, ...]]:

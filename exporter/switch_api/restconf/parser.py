@@ -11,6 +11,7 @@ from typing import Any
 
 from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.port import MAX_PROBLEMS, PerPort, PortState, ShapeError, admits
+from exporter.switch_api.port_settings import PortSettings, parse_mtu
 from exporter.switch_api.text_values import (
     excerpt,
     json_counter,
@@ -122,14 +123,20 @@ def _parse_interface(name: str, entry: object, problems: list[str]) -> PortState
                 port.counters[ending] = value
     port.up = _OPER_STATUS.get(json_text(_at(state, "oper-status")))
     port.admin_up = _ADMIN_STATUS.get(json_text(_at(state, "admin-status")))
-    speed = _SPEED.fullmatch(json_text(_at(ethernet, "port-speed")))
-    port.speed = int(speed[1]) * _POWERS[speed[2]] if speed else None
+    port.speed = _parse_speed(_at(ethernet, "port-speed"))
+    configured = _parse_speed(_at(entry, "ethernet", "config", "port-speed"))
+    port.settings = PortSettings(mtu=parse_mtu(_at(state, "mtu")), speed=configured)
     index = _at(state, "ifindex")
     port.index = str(index) if isinstance(index, int) else ""
     port.description = strip_placeholder(json_text(_at(state, "description"))) or ""
     kind = json_text(_at(state, "type")).rpartition(":")[2]
     port.if_type = _TYPES.get(kind, kind)
     return port
+
+
+def _parse_speed(value: object) -> int | None:
+    speed = _SPEED.fullmatch(json_text(value))
+    return int(speed[1]) * _POWERS[speed[2]] if speed else None
 
 
 def _parse_neighbour(port: str, data: object) -> LldpNeighbour | None:

@@ -44,6 +44,7 @@ def interface(*, up=True, refreshed=1_700_000_000.5, **counters):
         "hardware": "ethernet",
         "description": "to gpu-001",
         "bandwidth": 400_000_000_000,
+        "mtu": 9214,
         "interfaceStatus": "connected" if up else "notconnect",
         "lineProtocolStatus": "up" if up else "down",
         "interfaceCounters": {
@@ -152,6 +153,7 @@ async def test_results_become_rows():
     assert harvest.failures == []
     found = rows(harvest)
     assert found["Ethernet1/1",] == {
+        "mtu_bytes": 9214,
         "receive_bytes_total": 2**63 + 1,
         "transmit_bytes_total": 22,
         "receive_unicast_packets_total": 1,

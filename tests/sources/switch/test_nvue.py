@@ -25,9 +25,12 @@ from exporter.sources.switch.readers.nvue import reader as reader_module
 from exporter.sources.switch.readers.nvue import rows as rows_module
 from exporter.sources.switch.readers.nvue.reader import NvueReader
 from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.settings_metrics import SETTINGS
 from exporter.sources.switch.source import SwitchSource, make_reader
 from exporter.switch_api.neighbour import LldpNeighbour
+from exporter.switch_api.nvue import parser
 from exporter.switch_api.nvue.client import NvueClient
+from exporter.switch_api.port_settings import PortSettings
 from tests.simulators.nvue import (
     NvueNeighbour,
     NvuePort,
@@ -152,6 +155,26 @@ async def test_every_value_becomes_its_metric(shape, numbers, path):
     assert reading.families == dict.fromkeys(counted, Support.COUNTED)
     assert (reading.device.name, reading.device.version) == ("leaf01", "Cumulus Linux 5.9.1")
     assert reading.device.uptime == 86400.0
+
+
+async def test_configuration_of_ports():
+    async with started() as reader:
+        found = rows_of(await reader.read(), SETTINGS)
+    assert found["swp1",] == found["swp2",] == {"mtu_bytes": 9216, "settings_info": ("on", "rs", "", "", "")}
+
+
+@pytest.mark.parametrize(
+    ("link", "settings"),
+    [
+        ({"mtu": 1500, "fec": "off", "auto-negotiate": "off"}, PortSettings(mtu=1500, fec="none", autoneg=False)),
+        ({"mtu": "9216", "fec": "baser", "auto-negotiate": {}}, PortSettings(mtu=9216, fec="baser")),
+        ({"mtu": 65575, "fec": "something new"}, PortSettings()),
+        ({"mtu": None, "fec": None}, PortSettings()),
+        ({}, PortSettings()),
+    ],
+)
+def test_configuration_in_other_forms(link, settings):
+    assert parser.parse_interfaces({"swp1": {"link": link}}).ports["swp1"].settings == settings
 
 
 @pytest.mark.parametrize("inside", [True, False])

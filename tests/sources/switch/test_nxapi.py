@@ -41,6 +41,8 @@ def interface(name, **values):
         "desc": "to gpu-001",
         "eth_speed": "400 Gb/s",
         "eth_bw": 400000000,
+        "eth_mtu": "9216",
+        "eth_autoneg": "on",
         "eth_inbytes": str(2**63 + 1),
         "eth_outbytes": 22,
         "eth_inpkts": 3,
@@ -161,6 +163,8 @@ async def test_results_become_rows():
         "admin_up": 1,
         "link_speed_bytes_per_second": 50e9,
         "info": ("leaf-1", "", "to gpu-001", "6", "physical"),
+        "mtu_bytes": 9216,
+        "settings_info": ("on", "", "", "", ""),
     }
     assert found["Ethernet1/2",]["link_up"] == 0
     assert "transmit_bytes_total" not in found["Ethernet1/2",]

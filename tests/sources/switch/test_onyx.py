@@ -34,6 +34,7 @@ from exporter.sources.switch.readers.onyx.reader import (
     OnyxReader,
 )
 from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.settings_metrics import SETTINGS
 from exporter.sources.switch.source import SwitchSource, make_reader
 from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.onyx.client import OnyxClient
@@ -431,6 +432,22 @@ async def test_a_priority_that_cannot_be_read_or_is_no_longer_lossless_is_absent
         await reader.read()
         clock.now += LONG
         assert {priority for _, priority in rows_of(await reader.read(), PRIORITIES)} == {"4"}
+
+
+async def test_priorities_with_pfc_of_each_port(stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
+    switch = model()
+    switch.lossless = (3, 4)
+    async with started(switch) as reader:
+        on = {"settings_info": ("", "", "3,4", "", "")}
+        assert rows_of(await reader.read(), SETTINGS) == {("Eth1/1",): on, ("Eth1/2",): on}
+        head = {"PFC": "enabled", "Priority Enabled List": "3", "Priority Disabled List": "0 1 2 4 5 6 7"}
+        off = [{"Eth1/1": [{"PFC admin": "Auto", "PFC oper": "Disabled"}]}, {"Eth1/2": [{"PFC admin": "on"}]}]
+        switch.faults.replies[LOSSLESS] = [head, *off, {"Po1": [{"PFC oper": "Enabled"}]}]
+        clock.now += 300
+        await reader.read()
+        clock.now += LONG
+        assert rows_of(await reader.read(), SETTINGS) == {("Eth1/1",): {"settings_info": ("", "", "none", "", "")}}
 
 
 async def test_disabled_pfc_is_not_counted():

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from exporter.core.source import SourceError
 from exporter.sources.switch.merge import Family, Support
+from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Restconf, Target
 from exporter.sources.switch.readers.restconf.reader import RestconfReader
+from exporter.sources.switch.settings_metrics import SETTINGS
 from exporter.switch_api.port import ShapeError
 from exporter.switch_api.restconf import parser
 from exporter.switch_api.restconf.client import RestconfClient
@@ -55,12 +57,18 @@ async def started(switch, given=None, url=None, **options):
             await reader.close()
 
 
-def rows(harvest):
-    (part,) = harvest.parts
+def rows(harvest, schema=PORTS):
+    (part,) = (part for part in harvest.parts if part.schema is schema)
     return {
         key[0]: {e: c.values[place] for e, c in part.columns.items() if c.values[place] is not None}
         for place, key in enumerate(part.keys)
     }
+
+
+async def test_configuration_of_ports():
+    async with started(model()) as reader:
+        found = rows(await reader.read(), SETTINGS)
+    assert found["Ethernet0"] == {"mtu_bytes": 9100, "configured_speed_bytes_per_second": 50e9}
 
 
 async def test_ports_become_rows():

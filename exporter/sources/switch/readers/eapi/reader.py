@@ -30,6 +30,7 @@ from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.command_reader import LLDP, VERSION, CommandReader
 from exporter.sources.switch.readers.eapi.clock import SwitchClock
+from exporter.sources.switch.settings_rows import SettingsRows
 from exporter.switch_api.eapi import parser
 from exporter.switch_api.eapi.client import EapiClient
 from exporter.switch_api.port import PerPort, PortState
@@ -88,6 +89,7 @@ class EapiReader(CommandReader[EapiClient]):
         self._modules: Mapping[str, Transceiver] = {}
         self._clock = SwitchClock()
         self._sums = PortSums()
+        self._settings = SettingsRows()
         self._builders = {schema: PartialTableBuilder(schema) for schema in (PORTS, PRIORITIES, QUEUES, MODULES, LANES)}
 
     def _commands(self, is_slow_due: bool) -> Sequence[str]:
@@ -155,7 +157,8 @@ class EapiReader(CommandReader[EapiClient]):
             for schema, builder in self._builders.items()
         ]
         parts = [part for part in built if part.keys]
-        return [self._sums.add_to(part, parts) if part.schema is PORTS else part for part in parts]
+        settings = self._settings.parts(now, {name: port.settings for name, port in ports.items()})
+        return [*(self._sums.add_to(part, parts) if part.schema is PORTS else part for part in parts), *settings]
 
     def _parse_ports(
         self, results: Mapping[str, object], command: str, parse: Callable[[object], PerPort[Any]]

@@ -21,6 +21,7 @@ from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.empty_cages import has_module, is_measured
+from exporter.sources.switch.settings_rows import SettingsRows
 from exporter.switch_api.nvue.modules import NvueLane, NvueModule
 from exporter.switch_api.nvue.parser import NvueInterface, NvueQos
 
@@ -95,6 +96,7 @@ class NvueRows:
         self._modules_builder = PartialTableBuilder(MODULES)
         self._lanes_builder = PartialTableBuilder(LANES)
         self._sums = PortSums()
+        self._settings = SettingsRows()
 
     def set_ports(self, ports: Mapping[str, NvueInterface], time: float) -> None:
         """Set the ports of this poll; values of ports that no longer exist are dropped."""
@@ -115,6 +117,7 @@ class NvueRows:
             self._qos_part(self._priorities_builder, lambda qos: qos.priorities, _PRIORITY_KEYS),
             self._qos_part(self._groups_builder, lambda qos: qos.groups, _GROUP_KEYS),
             *self._module_parts(),
+            *self._settings.parts(self.time, {name: port.settings for name, port in self.ports.items()}),
         ]
         return [part for part in parts if part is not None and part.columns]
 

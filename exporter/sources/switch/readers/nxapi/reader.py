@@ -23,6 +23,7 @@ from exporter.sources.switch.readers.command_reader import (
     VERSION,
     CommandReader,
 )
+from exporter.sources.switch.settings_rows import SettingsRows
 from exporter.switch_api.errors import SwitchApiError, UnsupportedError
 from exporter.switch_api.nxapi import parser
 from exporter.switch_api.nxapi.client import CLASSES, NxapiClient
@@ -56,6 +57,7 @@ class NxapiReader(CommandReader[NxapiClient]):
         self._store_read_at = self._store_due_at = float("-inf")
         self._queues: PerPort[dict[str, dict[str, int]]] = PerPort({})
         self._sums = PortSums()
+        self._settings = SettingsRows()
         self._builders = {schema: PartialTableBuilder(schema) for schema in (PORTS, QUEUES)}
         self._queue_sums = PartialTableBuilder(PORTS, "queues")
 
@@ -115,14 +117,15 @@ class NxapiReader(CommandReader[NxapiClient]):
             for queue in sorted(port_queues, key=int):
                 self._builders[QUEUES].row((name, queue), port_queues[queue])
         port_part = self._builders[PORTS].part(now, epochs=[self._restarts] * len(ports))
+        settings = self._settings.parts(now, {name: port.settings for name, port in ports.items()})
         queue_part = self._builders[QUEUES].part(self._store_read_at)
         if not queue_part.keys:
-            return [port_part]
+            return [port_part, *settings]
         # The object store is read at another time than the ports, so the sums of its queues are a separate part.
         keys, columns = self._sums.columns(queue_part)
         for index, key in enumerate(keys):
             self._queue_sums.row(key, {ending: column.values[index] for ending, column in columns.items()})
-        return [port_part, queue_part, self._queue_sums.part(self._store_read_at)]
+        return [port_part, queue_part, self._queue_sums.part(self._store_read_at), *settings]
 
     def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         otherwise = {

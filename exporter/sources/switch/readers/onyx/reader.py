@@ -24,8 +24,8 @@ from exporter.switch_api.errors import CommandError, SwitchApiError
 from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.onyx.client import OnyxClient
 from exporter.switch_api.onyx.facts import (
+    parse_flow_control,
     parse_local,
-    parse_lossless,
     parse_neighbours,
     parse_version,
 )
@@ -229,8 +229,11 @@ class OnyxReader(ApiReader[OnyxClient]):
 
     async def _run_other(self, poll: OnyxPoll, command: str) -> None:
         if command == LOSSLESS:
-            lossless = await poll.run(command, parse_lossless, optional=True)
-            self._lossless = self._lossless if lossless is None else lossless
+            read_at = monotonic()
+            found = await poll.run(command, parse_flow_control, optional=True)
+            if found is not None:
+                self._lossless = found.lossless
+                self._rows.set_flow_control(found, read_at)
             self._rows.retain_priorities(range(8) if self._lossless is None else self._lossless)
         elif command == VERSION:
             version = await poll.run(command, parse_version, optional=True)

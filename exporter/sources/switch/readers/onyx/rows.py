@@ -10,12 +10,15 @@ from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
+from exporter.sources.switch.settings_rows import SettingsRows
+from exporter.switch_api.onyx.facts import OnyxFlowControl
 from exporter.switch_api.onyx.parser import (
     OnyxCongestion,
     OnyxCounters,
     OnyxPfc,
     OnyxPortState,
 )
+from exporter.switch_api.port_settings import PortSettings
 
 DISCARDS = "congestion_discards_total"
 
@@ -39,6 +42,8 @@ class OnyxRows:
         self._queues_builder = PartialTableBuilder(QUEUES)
         self._priorities_builder = PartialTableBuilder(PRIORITIES)
         self._sums = PortSums()
+        self._settings_rows = SettingsRows()
+        self._settings: Sequence[PartialTable] = ()
         self.start_poll()
 
     def start_poll(self) -> None:
@@ -60,6 +65,14 @@ class OnyxRows:
         else:
             self._pfc.pop(priority, None)
 
+    def set_flow_control(self, found: OnyxFlowControl, time: float) -> None:
+        """Set the priorities with PFC of each port, which are kept until they are read again."""
+        lossless = tuple(sorted(found.lossless))
+        pfc = {port: lossless if on else () for port, on in found.ports.items() if self._target.matches(port)}
+        self._settings = self._settings_rows.parts(
+            time, {port: PortSettings(pfc=priorities) for port, priorities in pfc.items()}
+        )
+
     def retain_priorities(self, priorities: Collection[int]) -> None:
         """Drop the PFC counters of all other priorities."""
         self._pfc = {priority: reading for priority, reading in self._pfc.items() if priority in priorities}
@@ -69,7 +82,7 @@ class OnyxRows:
         for port in {**self.counters, **self.states}:
             if self._target.matches(port):
                 self._ports_builder.row((port,), self._port_row(port, self.counters.get(port), self.states.get(port)))
-        return [self._ports_builder.part(self.time), *self._congestion_parts(), *self._pfc_parts()]
+        return [self._ports_builder.part(self.time), *self._congestion_parts(), *self._pfc_parts(), *self._settings]
 
     def _port_row(
         self, port: str, counters: OnyxCounters | None, state: OnyxPortState | None

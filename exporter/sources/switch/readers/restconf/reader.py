@@ -14,6 +14,7 @@ from exporter.sources.switch.options import Restconf, Target
 from exporter.sources.switch.port_kinds import port_info
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.api_reader import ApiReader
+from exporter.sources.switch.settings_rows import SettingsRows
 from exporter.switch_api.errors import (
     CommandError,
     InvalidResponseError,
@@ -56,6 +57,7 @@ class RestconfReader(ApiReader[RestconfClient]):
         self._neighbours: list[LldpNeighbour] | None = None
         self._lldp_support = Support.FAILED
         self._ports = PartialTableBuilder(PORTS)
+        self._settings = SettingsRows()
 
     async def read(self) -> SwitchReading:
         """Poll once; a malformed port or value affects only itself.
@@ -80,10 +82,11 @@ class RestconfReader(ApiReader[RestconfClient]):
         failures += [
             Failure(INTERFACES, "malformed", f"{client.address}: {problem}") for problem in interfaces.problems
         ]
-        for name, port in interfaces.ports.items():
-            if self._target.matches(name):
-                self._ports.row((name,), self._port_row(name, port))
-        parts = [self._ports.part(now)]
+        ports = {name: port for name, port in interfaces.ports.items() if self._target.matches(name)}
+        for name, port in ports.items():
+            self._ports.row((name,), self._port_row(name, port))
+        settings = self._settings.parts(now, {name: port.settings for name, port in ports.items()})
+        parts = [self._ports.part(now), *settings]
         families = api_reader.families(parts, dict.fromkeys(COUNTED_FAMILIES, Support.NOT_COUNTED))
         families |= dict.fromkeys(UNSUPPORTED_FAMILIES, Support.UNSUPPORTED)
         if self._target.lldp:

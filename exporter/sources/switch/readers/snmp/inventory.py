@@ -28,17 +28,18 @@ from exporter.sources.switch.readers.snmp.text import (
     text_of,
 )
 from exporter.switch_api.port import MAX_PORTS
+from exporter.switch_api.port_settings import parse_mtu
 
 IF = (1, 3, 6, 1, 2, 1, 2, 2, 1)
 IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
-IF_DESCR, IF_TYPE, IF_SPEED, IF_ADMIN, IF_OPER = (*IF, 2), (*IF, 3), (*IF, 5), (*IF, 7), (*IF, 8)
+IF_DESCR, IF_TYPE, IF_MTU, IF_SPEED, IF_ADMIN, IF_OPER = (*IF, 2), (*IF, 3), (*IF, 4), (*IF, 5), (*IF, 7), (*IF, 8)
 IF_NAME, IF_HIGH_SPEED, IF_ALIAS = (*IFX, 1), (*IFX, 15), (*IFX, 18)
 
 IF_CONNECTOR, IF_STACK = (*IFX, 17), (1, 3, 6, 1, 2, 1, 31, 1, 2, 1, 3)
 ATTACHED = (1, 2, 840, 10006, 300, 43, 1, 2, 1, 1, 13)
 """IEEE8023-LAG-MIB dot3adAggPortAttachedAggID: by port, the index of the bundle that it is in."""
 
-COLUMNS = (IF_NAME, IF_DESCR, IF_TYPE, IF_ALIAS, IF_CONNECTOR, IF_STACK, ATTACHED)
+COLUMNS = (IF_NAME, IF_DESCR, IF_TYPE, IF_ALIAS, IF_CONNECTOR, IF_STACK, ATTACHED, IF_MTU)
 
 ETHERNET = frozenset({6, 62, 69, 117})
 """Values of ifType of Ethernet ports: ethernetCsmacd and the obsolete values."""
@@ -64,6 +65,7 @@ class Inventory:
         ethernet: Indexes of exported Ethernet ports, those for management included.
         counting: Indexes of exported Ethernet ports and bundles, which all have counters.
         members: Index of each bundle to the number of its ports, where the switch lists them.
+        mtus: Index of each of `counting` to its MTU in bytes, where the switch has it.
         by_name: Canonical ifName and ifDescr to the index; without names that two interfaces share.
         by_name_or_alias: The same with ifAlias, which is free text.
         texts: The columns as read, for a later reading in which some fail.
@@ -76,6 +78,7 @@ class Inventory:
     ethernet: frozenset[Oid]
     counting: frozenset[Oid]
     members: Mapping[Oid, int]
+    mtus: Mapping[Oid, int]
     by_name: Mapping[str, Oid]
     by_name_or_alias: Mapping[str, Oid]
     texts: Mapping[Oid, Mapping[Oid, SnmpValue]]
@@ -144,6 +147,7 @@ def _build(
         ethernet,
         ethernet | bundles,
         {index: attached[index] for index in bundles if attached[index]},
+        {index: mtu for index in ethernet | bundles if (mtu := parse_mtu(texts[IF_MTU].get(index))) is not None},
         index_by_name(names, descriptions),
         index_by_name(names, descriptions, aliases),
         texts,

@@ -35,8 +35,10 @@ from exporter.sources.switch.readers.snmp.text import (
     text_of,
     value_of,
 )
+from exporter.sources.switch.settings_rows import SettingsRows
 from exporter.sources.switch.shared import SharedBySwitches
 from exporter.switch_api.neighbour import LldpNeighbour
+from exporter.switch_api.port_settings import PortSettings
 
 INVENTORY_SECONDS = 300.0
 """Seconds after which names and aliases are read again."""
@@ -86,6 +88,8 @@ class SnmpReader:
         self._client: SnmpClient | None = None
         self._inventory: Inventory | None = None
         self._inventory_time = 0.0
+        self._settings_rows = SettingsRows()
+        self._settings: Sequence[PartialTable] = ()
         self._unlisted: frozenset[Oid] = frozenset()
         self._device = SwitchDevice()
         self._object_id: Oid = ()
@@ -184,12 +188,16 @@ class SnmpReader:
                 client, self._target, self._inventory, self._profile.port_names
             )
             self._inventory_time = monotonic()
+            mtus = {self._inventory.ports[index]: mtu for index, mtu in sorted(self._inventory.mtus.items())}
+            ports = {port: PortSettings(mtu=mtu) for port, mtu in mtus.items()}
+            self._settings = self._settings_rows.parts(self._inventory_time, ports)
             self._counters.reset()
             failures += more
         inventory = self._inventory
         parts = await self._poll(client, inventory, uptime, failures)
         families = self._counters.families()
         await self._read_slow(client, inventory, started + self._deadline, failures)
+        parts += self._settings
         self._add_slow(families, parts)
         device = replace(
             self._device,
