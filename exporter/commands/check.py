@@ -105,6 +105,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         sys.stdout.writelines(f"{check.name.ljust(26)}  {check.title}\n" for check in checks)
         return 0
+    for flag, root in (("sysfs", arguments.sysfs), ("procfs", arguments.procfs)):
+        if not root.is_dir():
+            print(f"fabric-exporter: --path.{flag}: {root}: no such directory; mount it there", file=sys.stderr)  # noqa: T201
+            return 2
     facts, problems = _read(arguments)
     results = evaluate(checks, facts)
     for problem in problems:
@@ -226,8 +230,9 @@ def _brief(results: "Mapping[str, Sequence[Finding]]") -> Iterator[tuple[str, st
         for check, findings in results.items():
             alike = [one for one in findings if one.result.value == word]
             if alike:
-                more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
-                yield word, f"{_label(word)}  {check.ljust(name)}  {alike[0].evidence}{more}"
+                more = f" ({len(alike)} objects)" if len(alike) > 1 else ""
+                where = "" if word == "ok" else f"{_listed([one.object for one in alike])}: "
+                yield word, f"{_label(word)}  {check.ljust(name)}  {where}{alike[0].evidence}{more}"
 
 
 def _label(word: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib import parse
@@ -11,45 +12,92 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.preflight.fleet import Odd, Sample, odd_ones, properties_of
+from exporter.preflight.results import printable
 
-AT_ONCE = 32
-"""Exporters that are read at the same time."""
+AT_ONCE = 16
+"""Exporters that are read at the same time, which bounds the memory for their responses."""
 
 TIMEOUT = 10.0
-"""Seconds for each."""
+"""Seconds without data after which an exporter is given up, …"""
+
+DEADLINE = 30.0
+"""… and seconds for the whole response."""
 
 MAX_BYTES = 16 << 20
 """Bytes of a response: several times those of a host with all sources."""
+
+MAX_LABEL = 256
+"""Characters of a label value that are kept."""
+
+CHECK_LABELS = frozenset({"check", "object", "result", "evidence"})
 
 HOST_METRICS = frozenset({"fabric_rdma_info", "fabric_nic_info", "fabric_pci_info"})
 """Metrics whose label `host` is the name of the exporter's own host."""
 
 
 class _Answer(NamedTuple):
-    """What one exporter returned: its host, its samples, and why there are none."""
+    """What one exporter returned: its host, its samples, why there are none, and its address."""
 
     host: str
     samples: Sequence[Sample]
     error: str = ""
+    address: str = ""
 
 
 def run(urls: Sequence[str], *, as_json: bool, is_strict: bool) -> int:
-    """Print what differs and what fails; return 1 if a check fails, with `is_strict` also if something differs."""
+    """Print what differs and what fails.
+
+    Returns:
+        1 if a check fails, with `is_strict` also if something differs; 2 if no exporter could be read; else 0.
+    """
     answers = asyncio.run(_read_all(urls))
+    answers = _distinct(answers)
     hosts = {one.host: properties_of(one.samples) for one in answers if not one.error}
     odd = list(odd_ones(hosts))
     failed = [
         (one.host, sample)
         for one in answers
         for sample in one.samples
-        if sample.name == "fabric_check_info" and sample.labels.get("result") in {"fail", "warn"}
+        if sample.name == "fabric_check_info"
+        and sample.labels.keys() >= CHECK_LABELS
+        and sample.labels["result"] in {"fail", "warn"}
     ]
     if as_json:
         print(json.dumps(_as_json(answers, odd, failed), indent=1))  # noqa: T201  # output of the command
     else:
         sys.stdout.writelines(f"{line}\n" for line in _as_text(answers, odd, failed))
+    if not hosts:
+        return 2  # nothing was compared
     results = {sample.labels["result"] for _, sample in failed}
     return int("fail" in results or (is_strict and bool(odd or results)))
+
+
+def _address(url: str) -> str:
+    """Return host, port and path of a URL, without a password."""
+    parts = parse.urlsplit(url)
+    path = "" if parts.path == "/metrics" else parts.path
+    return printable(parts.netloc.rpartition("@")[2] + path)
+
+
+def _parse(data: bytes) -> list[Sample]:
+    """Parse Prometheus's text format; label values are made printable.
+
+    Raises:
+        ValueError: It is not in that format.
+    """
+    families = text_string_to_metric_families(data.decode("utf-8", "replace"))
+    return [
+        Sample(one.name, {name: printable(value)[:MAX_LABEL] for name, value in one.labels.items()}, one.value)
+        for family in families
+        for one in family.samples
+        if one.name.startswith("fabric_")
+    ]
+
+
+def _distinct(answers: Sequence[_Answer]) -> list[_Answer]:
+    """Add the address to names of hosts that several exporters have, so that none hides another."""
+    counted = Counter(one.host for one in answers)
+    return [one if counted[one.host] == 1 else one._replace(host=f"{one.host} ({one.address})") for one in answers]
 
 
 async def _read_all(urls: Sequence[str]) -> list[_Answer]:
@@ -59,7 +107,11 @@ async def _read_all(urls: Sequence[str]) -> list[_Answer]:
     async def read(client: httpx.AsyncClient, url: str) -> _Answer:
         nonlocal done
         async with limit:
-            answer = await _read(client, url)
+            try:
+                async with asyncio.timeout(DEADLINE):
+                    answer = await _read(client, url)
+            except TimeoutError:
+                answer = _Answer(_address(url), (), f"no complete response within {DEADLINE:.0f} s")
         done += 1
         if sys.stderr.isatty():
             end = "" if done < len(urls) else "\r\x1b[K"
@@ -72,7 +124,7 @@ async def _read_all(urls: Sequence[str]) -> list[_Answer]:
 
 async def _read(client: httpx.AsyncClient, url: str) -> _Answer:
     """Read one exporter; an error is its answer, without the password that a URL may have."""
-    name = parse.urlsplit(url).netloc.rpartition("@")[2]
+    name = _address(url)
     try:
         data = bytearray()
         async with client.stream("GET", url) as response:
@@ -81,8 +133,7 @@ async def _read(client: httpx.AsyncClient, url: str) -> _Answer:
                 data += part
                 if len(data) > MAX_BYTES:
                     return _Answer(name, (), f"the response is larger than {MAX_BYTES >> 20} MiB")
-        families = text_string_to_metric_families(data.decode("utf-8", "replace"))
-        samples = [Sample(one.name, one.labels, one.value) for family in families for one in family.samples]
+        samples = await asyncio.to_thread(_parse, bytes(data))
     except httpx.HTTPStatusError as error:
         return _Answer(name, (), f"HTTP {error.response.status_code}")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -90,7 +141,11 @@ async def _read(client: httpx.AsyncClient, url: str) -> _Answer:
     except ValueError:
         return _Answer(name, (), "the response is not in Prometheus's text format")
     host = next((one.labels["host"] for one in samples if one.name in HOST_METRICS and one.labels.get("host")), name)
-    return _Answer(host, samples) if host != name or _is_exporter(samples) else _Answer(name, (), "no fabric-exporter")
+    return (
+        _Answer(host, samples, address=name)
+        if host != name or _is_exporter(samples)
+        else _Answer(name, (), "no fabric-exporter")
+    )
 
 
 def _is_exporter(samples: Sequence[Sample]) -> bool:

@@ -18,8 +18,8 @@ PEER_MODULES = frozenset({"nvidia_peermem", "nv_peer_mem"})
 _RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
 LOAD = (
-    "Load nvidia_peermem after the RDMA drivers, or use NVIDIA's open kernel module with Linux 5.12 or newer (DMA-BUF);"
-    " either needs the GPUs to be idle"
+    "modprobe nvidia_peermem after RDMA drivers that have its interface (DOCA, MLNX_OFED): jobs use it when they start"
+    " again. Or use NVIDIA's open kernel module with Linux 5.12 or newer (DMA-BUF), for which the GPUs must be idle"
 )
 
 
@@ -47,7 +47,11 @@ def _interface(facts: HostFacts) -> Iterator[Finding]:
         )
     elif kernel.nvidia and (OPEN_MODULE not in kernel.nvidia or is_recent is False):
         module = "an older Linux" if OPEN_MODULE in kernel.nvidia else "NVIDIA's closed kernel module"
-        yield fail(facts.host, f"no peer-memory interface, and {module} without DMA-BUF", LOAD)
+        yield fail(
+            facts.host,
+            f"no peer-memory interface, and {module} without DMA-BUF: NCCL copies through the memory of the CPU",
+            LOAD,
+        )
     else:
         yield unknown(facts.host, "the driver of the GPUs is not visible; NCCL's log has GDRDMA where it is used")
 

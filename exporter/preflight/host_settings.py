@@ -12,6 +12,10 @@ ENOUGH_MEMLOCK = 32 << 30
 """Bytes that a process of a job should be allowed to lock; RDMA registers its buffers."""
 
 
+DYNAMIC = frozenset({"intel_pstate", "amd-pstate-epp"})
+"""Drivers of the CPU frequency whose governor `powersave` follows the load."""
+
+
 def _memlock(facts: HostFacts) -> Iterator[Finding]:
     yield from results_of_jobs(facts, _judge_memlock)
 
@@ -28,8 +32,9 @@ def _judge_memlock(one: JobProcess) -> Iterator[Finding]:
         yield fail(
             name,
             f"may lock {one.memlock / 2**10:.0f} KiB of memory; RDMA needs its buffers locked",
-            "Set LimitMEMLOCK=infinity for the service that starts jobs (slurmd, containerd, kubelet) and restart it,"
-            " which may end its jobs; limits.conf has no effect on services",
+            "Set LimitMEMLOCK=infinity for the service that starts jobs (slurmd, containerd) and restart it: jobs that"
+            " run keep their limit. Slurm passes that of the submitter on, unless PropagateResourceLimitsExcept has"
+            " MEMLOCK. limits.conf has no effect on services",
         )
 
 
@@ -43,7 +48,7 @@ def _numa_balancing(facts: HostFacts) -> Iterator[Finding]:
         yield warn(
             facts.host,
             f"automatic NUMA balancing is on ({value}): it unmaps pages, and delays the threads that use them",
-            "sysctl kernel.numa_balancing=0; services that rely on it may need to bind their memory",
+            "kernel.numa_balancing=0 in /etc/sysctl.d; services that rely on it may need to bind their memory",
         )
 
 
@@ -63,18 +68,20 @@ def _numa_node(facts: HostFacts) -> Iterator[Finding]:
 
 def _governor(facts: HostFacts) -> Iterator[Finding]:
     governors = facts.kernel.governors
-    shown = ", ".join(f"{name} on {number} CPUs" for name, number in sorted(governors.items()))
+    shown = ", ".join(
+        f"{name} on {number} {'CPU' if number == 1 else 'CPUs'}" for name, number in sorted(governors.items())
+    )
     if not governors:
         yield not_applicable(facts.host, "the kernel does not control the frequency, as in virtual machines")
     elif set(governors) == {"performance"}:
         yield ok(facts.host, shown)
     else:
         scaling = facts.kernel.governor_driver
-        note = "; powersave of intel_pstate also raises the frequency under load" if scaling == "intel_pstate" else ""
+        note = f"; powersave of {scaling} also raises the frequency under load" if scaling in DYNAMIC else ""
         yield warn(
             facts.host,
             f"{shown}{note}",
-            "cpupower frequency-set -g performance, if latency varies; it costs power",
+            "cpupower frequency-set -g performance, which is lost at reboot, if latency varies; it costs power",
         )
 
 
@@ -89,8 +96,9 @@ def _iommu(facts: HostFacts) -> Iterator[Finding]:
         else:
             yield warn(
                 one.address,
-                f"the IOMMU translates its accesses ({one.iommu})",
-                "Boot with iommu=pt where the host runs no virtual machines; devices can then access all memory",
+                f"the IOMMU translates the adapter's accesses to memory ({one.iommu}): it costs time, and may stop"
+                " GPUDirect",
+                "Boot with iommu=pt, after draining the host; the devices of the host can then access all its memory",
             )
 
 
@@ -111,13 +119,22 @@ def _arp(facts: HostFacts) -> Iterator[Finding]:
             elif port.rp_filter == 1 or not port.arp_ignore or not port.arp_announce:
                 yield warn(
                     port.device,
-                    f"{len(ports)} ports are in {network}, with rp_filter {port.rp_filter}, arp_ignore"
-                    f" {port.arp_ignore}, arp_announce {port.arp_announce}",
-                    "Set rp_filter 2, arp_ignore 1 or 2 and arp_announce 2 for each of these ports, or give each rail a"
-                    " network of its own; traffic that relied on another port's address stops",
+                    f"{len(ports)} ports are in {network}, and {_wrong_arp(port)}: a port answers for another, or"
+                    " drops what comes for it",
+                    "Set rp_filter 2, arp_ignore 1 or 2 and arp_announce 2 for each of these ports in /etc/sysctl.d, or"
+                    " give each rail a network of its own; connections to the address of another port stop",
                 )
             else:
                 yield ok(port.device, f"one of {len(ports)} ports in {network}, answers for its own address")
+
+
+def _wrong_arp(port: NetworkPortFacts) -> str:
+    wrong = [
+        ("rp_filter", port.rp_filter == 1),
+        ("arp_ignore", not port.arp_ignore),
+        ("arp_announce", not port.arp_announce),
+    ]
+    return ", ".join(f"{name} is {getattr(port, name)}" for name, is_wrong in wrong if is_wrong)
 
 
 def _interrupts(facts: HostFacts) -> Iterator[Finding]:
@@ -131,9 +148,9 @@ def _interrupts(facts: HostFacts) -> Iterator[Finding]:
         elif local == 0:
             yield warn(
                 one.address,
-                f"none of its {total} interrupts is on a CPU of its NUMA node {one.numa_node}",
-                f"Bind them to the CPUs of node {one.numa_node} by the vendor's script, or by the policy of irqbalance;"
-                " it moves them back unless it is configured",
+                f"all of its {total} interrupts are on CPUs of other NUMA nodes than its own, {one.numa_node}",
+                f"Bind them to the CPUs of node {one.numa_node} by the vendor's script; irqbalance moves them back"
+                " unless its policy excludes them. It matters for TCP: NCCL polls RDMA",
             )
         else:
             yield ok(one.address, f"{local} of {total} interrupts are on CPUs of NUMA node {one.numa_node}")

@@ -16,8 +16,8 @@ OLD_SPEED = 5e9
 """Transfers per second of PCIe 2.0."""
 
 RESEAT = (
-    "Reseat the card, check the riser, and the slot in the firmware setup (bifurcation, forced generation); the host"
-    " must be off"
+    "Drain the host, reseat the card, check the riser, and the slot in the firmware setup (bifurcation, forced"
+    " generation); the host must be off"
 )
 
 
@@ -117,7 +117,8 @@ def _siblings(facts: HostFacts) -> Iterator[Finding]:
                 yield fail(
                     one.name,
                     f"{_bits(one.rate)}; {number} of {len(ports)} ports have {_bits(usual)}",
-                    "Replace cable or module, or unify the configured speed; the link goes down and up again",
+                    "Replace cable or module, or unify the configured speed; the link goes down and up again, so drain"
+                    " the host first",
                 )
             else:
                 yield ok(one.name, _bits(one.rate))
@@ -138,7 +139,7 @@ def _firmware(facts: HostFacts) -> Iterator[Finding]:
                 yield warn(
                     one.name,
                     f"firmware {one.firmware}; {versions[usual]} of {len(ports)} ports of board {board} have {usual}",
-                    "Update the firmware to the same version; that needs a reset of the adapter, so drain the host",
+                    "Bring all to one tested version; that needs a reset of the adapter, so drain the host first",
                 )
 
 

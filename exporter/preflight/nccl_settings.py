@@ -26,7 +26,7 @@ class _Problem(NamedTuple):
 
 OBSOLETE: Mapping[str, str] = MappingProxyType(
     {
-        "NCCL_SHARP_ENABLE": "not a variable of NCCL: NCCL_COLLNET_ENABLE=1 and the SHARP plugin reduce in the network",
+        "NCCL_SHARP_ENABLE": "not a variable of NCCL: it has no effect (SHARP needs NCCL_COLLNET_ENABLE=1)",
         "NCCL_NCHUNKS_COARSE": "not a variable of NCCL: it has no effect",
         "NCCL_IB_GDR_LEVEL": "the old name of NCCL_NET_GDR_LEVEL",
         "NCCL_IB_CUDA_SUPPORT": "without effect since NCCL 2.4",
@@ -63,11 +63,18 @@ EQUAL = frozenset(
     | {"NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"}
     | {"NCCL_SHM_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_COLLNET_ENABLE", "NCCL_CROSS_NIC", "NCCL_NET_GDR_LEVEL"}
     | {"NCCL_IB_ROCE_VERSION_NUM", "NCCL_IB_ADDR_FAMILY", "NCCL_IB_QPS_PER_CONNECTION"}
-    | {"NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_MERGE_VFS", "NCCL_IB_TC", "NCCL_IB_FIFO_TC", "NCCL_IB_SL"}
-    | {"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "NCCL_IB_AR_THRESHOLD", "NCCL_IB_ADAPTIVE_ROUTING"}
-    | {"NCCL_IB_GID_INDEX", "NCCL_DMABUF_ENABLE"}
+    | {"NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_MERGE_VFS"}
 )
-"""Variables that all ranks of a job should have alike."""
+"""Variables by which ranks plan together: where they differ, a job may hang or fail."""
+
+ALIKE = frozenset(
+    {"NCCL_IB_TC", "NCCL_IB_FIFO_TC", "NCCL_IB_SL", "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "NCCL_IB_AR_THRESHOLD"}
+    | {"NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_GID_INDEX", "NCCL_DMABUF_ENABLE"}
+)
+"""Variables of each side's connections: where they differ, some connections behave differently."""
+
+MAX_LINES = 16
+"""Wrong lines of nccl.conf that are results; the others are likely of the same kind."""
 
 _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]{0,127}=[^ \t].{0,4095}")
 
@@ -151,8 +158,10 @@ def _adapters(variables: Mapping[str, str], active: Sequence[RdmaPortFacts]) -> 
     elif len(chosen) < len(active):
         yield _Problem(
             Result.WARN,
-            f"NCCL_IB_HCA={selection[:80]} selects {len(chosen)} of {len(active)} active ports",
-            f"Select all ports of the compute network; leave out those for storage and management{RESTART}",
+            f"NCCL_IB_HCA={selection[:80]} selects {len(chosen)} of {len(active)} active ports:"
+            f" {', '.join(port.name for port in chosen[:MAX_LINES])}",
+            "Select all ports of the compute network, without those for storage and management, unless each rank has"
+            f" its own{RESTART}",
         )
 
 
@@ -195,32 +204,38 @@ def _alike(facts: HostFacts) -> Iterator[Finding]:
         if one.nccl is not None and one.job:
             jobs.setdefault(one.job, []).append(one.nccl)
     for job, processes in sorted(jobs.items()):
-        odd = [name for name in sorted(EQUAL) if len({one.get(name) for one in processes}) > 1]
+        odd = [name for name in sorted(EQUAL | ALIKE) if len({one.get(name) for one in processes}) > 1]
         for name in odd:
             values = Counter(one.get(name, "unset") for one in processes)
             shown = ", ".join(f"{value[:40]} in {number}" for value, number in values.most_common(3))
-            yield fail(f"job {job}", f"{name} differs among its processes: {shown}", f"Set it alike for all{RESTART}")
+            differs = fail if name in EQUAL else warn
+            yield differs(
+                f"job {job}", f"{name} differs among its processes: {shown}", f"Set it alike for all{RESTART}"
+            )
         if not odd:
             yield ok(f"job {job}", f"variables are alike in {len(processes)} processes of this host")
 
 
 def _nccl_conf(facts: HostFacts) -> Iterator[Finding]:
-    """NCCL removes no spaces: `NAME =1` and `export NAME=1` set variables of other names."""
-    if not facts.nccl_conf:
-        return
-    wrong = [
-        (number, line)
-        for number, line in enumerate(facts.nccl_conf, 1)
-        if line and not line.startswith("#") and not _ASSIGNMENT.fullmatch(line)
-    ]
-    for number, line in wrong:
-        yield warn(
-            f"/etc/nccl.conf:{number}",
-            f"{line[:60]!r} sets no variable of NCCL: it takes NAME=VALUE without spaces",
-            f"Correct the line{RESTART}",
-        )
-    if not wrong:
-        yield ok("/etc/nccl.conf", f"{len(facts.nccl_conf)} lines")
+    """Judge the lines, of which the first with a name counts.
+
+    NCCL removes no spaces: `NAME =1` and `export NAME=1` set variables of other names.
+    """
+    variables: dict[str, str] = {}
+    wrong = 0
+    for number, line in enumerate(facts.nccl_conf, 1):
+        if _ASSIGNMENT.fullmatch(line):
+            name, _, value = line.partition("=")
+            variables.setdefault(name, value)
+        elif line and not line.startswith("#"):
+            wrong += 1
+            if wrong <= MAX_LINES:
+                evidence = f"{line[:60]!r} sets no variable of NCCL: it takes NAME=VALUE without spaces"
+                yield warn(f"nccl.conf:{number}", evidence, f"Correct the line{RESTART}")
+    problems = list(problems_of(variables, facts))
+    yield from (Finding("nccl.conf", one.result, one.evidence, one.remedy) for one in problems)
+    if facts.nccl_conf and not wrong and not problems:
+        yield ok("nccl.conf", f"{len(variables)} variables")
 
 
 CHECKS = (
@@ -228,5 +243,10 @@ CHECKS = (
         "nccl_variables", "Variables of NCCL are valid and right for this host", ("processes", "rdma_ports"), _variables
     ),
     Check("nccl_variables_alike", "Processes of a job have the same variables of NCCL", ("processes",), _alike),
-    Check("nccl_conf", "Lines of /etc/nccl.conf set variables", ("nccl_conf",), _nccl_conf),
+    Check(
+        "nccl_conf",
+        "Lines of nccl.conf set variables that are right for this host",
+        ("nccl_conf", "rdma_ports"),
+        _nccl_conf,
+    ),
 )

@@ -49,8 +49,10 @@ def _flow_control(facts: HostFacts) -> Iterator[Finding]:
         elif net.pfc and net.pause is not None and any(net.pause):
             yield fail(
                 net.device,
-                f"PFC is on for {_priorities(net.pfc)}, and so is global pause (802.3x)",
-                f"Turn global pause off: ethtool -A {net.device} rx off tx off; the link goes down and up again",
+                f"PFC is on for {_priorities(net.pfc)}, and so is global pause (802.3x), which stops all traffic of the"
+                " port",
+                f"Turn global pause off here and at the switch: ethtool -A {net.device} rx off tx off, which is lost at"
+                " reboot; with some drivers the link goes down and up again",
             )
         elif not net.pfc and (net.pause is None or not any(net.pause)):
             yield warn(
@@ -86,9 +88,14 @@ def _trust(facts: HostFacts) -> Iterator[Finding]:
             yield warn(
                 net.device,
                 "trusts PCP: without a VLAN all RDMA is in priority 0",
-                f"Trust DSCP where RoCE is routed: mlnx_qos -i {net.device} --trust dscp, which is lost at reboot, here"
-                " and at the switch",
+                f"Trust DSCP at the switch, and here: mlnx_qos -i {net.device} --trust dscp, which is lost at reboot;"
+                " the traffic class of RDMA (NCCL_IB_TC) has to carry the DSCP of the lossless priority",
             )
+
+
+def _ecn_folder(device: str, role: str) -> str:
+    name = {"notification_point": "roce_np", "reaction_point": "roce_rp"}[role]
+    return f"/sys/class/net/{device}/ecn/{name}/enable"
 
 
 def _congestion_control(facts: HostFacts) -> Iterator[Finding]:
@@ -105,8 +112,9 @@ def _congestion_control(facts: HostFacts) -> Iterator[Finding]:
             yield fail(
                 net.device,
                 f"congestion control is off as {names} for {_priorities(wanted)}",
-                "Write 1 to the files ecn/roce_np/enable and ecn/roce_rp/enable of the priority; if a new image lost"
-                " it, set ROCE_CC_PRIO_MASK in the firmware, which needs a reset of the adapter",
+                f"Write 1 to the file of the priority in {' and '.join(_ecn_folder(net.device, one) for one in off)},"
+                " which is lost at reboot; where the firmware has it off, set ROCE_CC_PRIO_MASK there, which needs a"
+                " reset of the adapter",
             )
         else:
             yield ok(net.device, f"congestion control is on for {_priorities(wanted)}")
@@ -127,8 +135,8 @@ def _mtu(facts: HostFacts) -> Iterator[Finding]:
             yield warn(
                 net.device,
                 f"MTU {net.mtu}: RDMA uses {size or 'no'} bytes; 4096 need an MTU of {RDMA_MTUS[0] + HEADERS}",
-                f"Set an MTU of {RDMA_MTUS[0] + HEADERS} or more at both ends and on all switches between; connections"
-                " keep the old one until they are made again",
+                f"Set an MTU of {RDMA_MTUS[0] + HEADERS} or more, first on all switches (some count the Ethernet header"
+                " too), then on all hosts; traffic pauses, and a smaller one on a switch makes jobs hang",
             )
 
 
@@ -163,7 +171,7 @@ def _gid(facts: HostFacts) -> Iterator[Finding]:
             kind = "link-local " if best.address.startswith(_LINK_LOCAL) else ""
             yield fail(
                 one.name,
-                f"NCCL picks GID {best.index}, {kind}{best.kind.removeprefix('IB/')}, which is not routed",
+                f"NCCL picks GID {best.index}, {kind}{best.kind.removeprefix('IB/')}, which works within one Ethernet network only",
                 "Give the interface an IPv4 address, and unset NCCL_IB_GID_INDEX; jobs use it when they start",
             )
         else:
@@ -219,14 +227,14 @@ def _alike(facts: HostFacts) -> Iterator[Finding]:
     usual = {one.name: _majority([one.show(net) for net in ports]) for one in _SETTINGS}
     for net in ports:
         odd = [
-            f"{one.name} is {value}, of most ports {usual[one.name]}"
+            f"{one.name}: {value}; {usual[one.name]} at most of the other ports"
             for one in _SETTINGS
             if (value := one.show(net)) is not None and usual[one.name] not in {None, value}
         ]
         if odd:
             yield warn(
                 net.device,
-                "; ".join(odd),
+                ". ".join(odd),
                 "Configure all RoCE ports alike; a change of PFC or of pause takes the port down and up again",
             )
         else:
@@ -240,8 +248,11 @@ def _majority(values: Sequence[str | None]) -> str | None:
 
 
 def _ecn(net: NetworkPortFacts) -> str:
-    parts = [f"{role} {_priorities([p for p, on in sorted(by.items()) if on])}" for role, by in sorted(net.ecn.items())]
-    return ", ".join(parts).replace("_", " ")
+    return ", ".join(
+        f"{role.replace('_', ' ')} "
+        + (f"on for {_priorities(on)}" if (on := [p for p, is_on in sorted(by.items()) if is_on]) else "off")
+        for role, by in sorted(net.ecn.items())
+    )
 
 
 def _priorities(priorities: Sequence[int]) -> str:

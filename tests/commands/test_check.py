@@ -36,7 +36,7 @@ def test_a_good_host_has_exit_status_0_and_a_line_for_each_check(capsys, host, m
     assert status == 0
     assert out.startswith("gpu-001: ")
     assert "FAIL" not in out
-    assert "ok       roce_mtu                   MTU 9000: RDMA uses 4096 bytes (and 3 more)" in out.splitlines()
+    assert "ok       roce_mtu                   MTU 9000: RDMA uses 4096 bytes (4 objects)" in out.splitlines()
     assert all(check.name in out for check in CHECKS)
 
 
@@ -49,7 +49,7 @@ def test_a_failure_has_exit_status_1_and_comes_first_with_its_remedy(capsys, hos
         "FAIL     pcie_link: 0000:17:00.0 (mlx5_0,rail0)",
         "         PCIe link 32 GT/s x8; card and slot support 32 GT/s x16",
     ]
-    assert lines[4].startswith("         -> Reseat the card")
+    assert lines[4].startswith("         -> Drain the host, reseat the card")
     assert [line for line in lines if line.startswith("WARN")] == [
         "WARN     pcie_bandwidth: 0000:17:00.0 (mlx5_0,rail0)"
     ]
@@ -93,6 +93,12 @@ def test_an_unknown_check_is_a_usage_error(capsys, host):
         cli.main(["check", *host.arguments, "--only", "nothing"])
     assert stopped.value.code == 2
     assert "'nothing' is not a check" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--path.sysfs", "--path.procfs"])
+def test_a_host_that_is_not_mounted_is_no_good_host(capsys, host, flag):
+    assert cli.main(["check", *host.arguments, flag, "/nothing/here"]) == 2
+    assert f"{flag}: /nothing/here: no such directory" in capsys.readouterr().err
 
 
 def test_a_fault_of_the_program_is_not_the_exit_status_of_a_failed_check(capsys, host, monkeypatch):

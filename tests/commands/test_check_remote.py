@@ -84,9 +84,36 @@ def test_a_host_that_cannot_be_read_is_shown_and_hides_no_other(capsys, broken):
     assert len([line for line in lines if "unknown" in line]) == 2
 
 
+def test_hosts_of_one_name_do_not_hide_each_other(capsys):
+    pages = [page("gpu-001"), page("gpu-001", "1500"), page("gpu-002"), page("gpu-003")]
+    with serving(*pages) as urls:
+        _, out = run(capsys, "--remote", *urls)
+    assert out.splitlines()[0].startswith("4 hosts compared, 1 differ")
+    assert out.splitlines()[1].startswith("gpu-001 (127.0.0.1:")
+
+
+def test_a_check_without_its_labels_and_text_for_terminals_do_no_harm(capsys):
+    odd = 'fabric_check_info{result="fail"} 1\n'
+    odd += 'fabric_check_info{check="c",object="o",result="warn",evidence="a\\nFAIL \x1b[2J"} 1\n'
+    with serving(page("gpu-001", checks=odd)) as urls:
+        status, out = run(capsys, "--remote", *urls)
+    assert (status, len(out.splitlines())) == (0, 2)
+    assert "\x1b" not in out
+
+
+def test_nothing_to_compare_is_no_success(capsys):
+    assert run(capsys, "--remote", "http://127.0.0.1:9/metrics")[0] == 2
+
+
+def test_a_response_without_an_end_is_given_up(capsys, monkeypatch):
+    monkeypatch.setattr("exporter.commands.check_remote.DEADLINE", 0.0)
+    with serving(page("gpu-001")) as urls:
+        assert run(capsys, "--remote", *urls)[0] == 2
+
+
 def test_a_password_in_a_url_is_never_shown(capsys):
     status, out = run(capsys, "--remote", "http://user:secret@127.0.0.1:9/metrics")
-    assert status == 0
+    assert status == 2
     assert "secret" not in out
 
 

@@ -255,7 +255,7 @@ def _as_sysfs(address):
 
 def test_one_port_that_differs_is_named_with_both_values(host):
     host.record("rail3", link={"ifindex": 5, "carrier": True, "mtu": 4200, "parent_dev_name": ADAPTERS["mlx5_3"]})
-    assert one(host, "roce_ports_alike", "rail3") == ("warn", "MTU is 4200, of most ports 9000")
+    assert one(host, "roce_ports_alike", "rail3") == ("warn", "MTU: 4200; 9000 at most of the other ports")
     assert words(host, "roce_ports_alike").count("ok") == 3
 
 
@@ -382,7 +382,7 @@ def test_files_of_sysfs_about_the_host(host):
         ({"NCCL_P2P_LEVEL": "PH"}, "warn", "the levels are"),
         ({"NCCL_IB_RETRY_CNT": "13"}, "warn", "the range is 0 to 7"),
         ({"NCCL_IB_TIMEOUT": "22"}, "ok", "variables"),
-        ({"NCCL_SHARP_ENABLE": "1"}, "warn", "NCCL_COLLNET_ENABLE"),
+        ({"NCCL_SHARP_ENABLE": "1"}, "warn", "no effect"),
         ({"NCCL_ALGO": "Ring"}, "warn", "finding faults"),
         ({"NCCL_DEBUG": "INFO"}, "ok", "variables"),
         ({"CUDA_LAUNCH_BLOCKING": "1"}, "warn", "finding faults"),
@@ -403,10 +403,26 @@ def test_variables_that_differ_within_a_job_are_named(host):
         )
     host.process(5000, RANK="0", WORLD_SIZE="8", SLURM_JOB_ID="78", NCCL_IB_TIMEOUT="18")
     assert one(host, "nccl_variables_alike", "job 77") == (
-        "fail",
+        "warn",
         "NCCL_IB_TIMEOUT differs among its processes: 20 in 1, 22 in 1",
     )
     assert one(host, "nccl_variables_alike", "job 78")[0] == "ok"
+    host.process(5001, RANK="1", WORLD_SIZE="8", SLURM_JOB_ID="78", NCCL_IB_TIMEOUT="18", NCCL_ALGO="Ring")
+    assert one(host, "nccl_variables_alike", "job 78")[0] == "fail"
+
+
+def test_processes_without_a_job_are_not_compared(host):
+    """Two jobs that nothing names may have any variables."""
+    for pid, algorithm in ((4242, "Ring"), (4243, "Tree")):
+        host.process(pid, RANK="0", WORLD_SIZE="2", NCCL_ALGO=algorithm)
+    assert words(host, "nccl_variables_alike") == ["not_applicable"]
+
+
+def test_text_that_could_change_a_terminal_is_not_shown(host):
+    for file in ("infiniband/mlx5_0/fw_ver", "infiniband/mlx5_0/ports/1/gid_attrs/types/0"):
+        (host.sysfs / host.function("0000:17:00.0") / file).write_bytes(b"\x1b[2J\xff\n")
+    (host.sysfs / host.function("0000:17:00.0") / "infiniband/mlx5_0/ports/1/gids/0").write_bytes(b"\xff\xfe\n")
+    assert all(text.isprintable() for results in results_of(host).values() for row in results for text in row)
 
 
 def test_paths_and_other_variables_are_never_shown(host):
@@ -427,6 +443,13 @@ def test_lines_of_nccl_conf(host, line, expected):
     """NCCL's param.cc skips lines that begin with #, removes CR, and trims nothing else."""
     host.nccl_conf.write_bytes(f"NCCL_DEBUG=WARN\r\n{line}\r\n".encode())
     assert words(host, "nccl_conf") == [expected]
+
+
+def test_values_of_nccl_conf_are_judged_and_the_first_one_counts(host, tmp_path):
+    file = tmp_path / "mounted"
+    file.write_text("NCCL_IB_DISABLE=1\nNCCL_IB_TIMEOUT=99\nNCCL_IB_TIMEOUT=22\n")
+    host.nccl_conf.symlink_to(file)  # as of a ConfigMap
+    assert sorted(words(host, "nccl_conf")) == ["fail", "warn"]
 
 
 def test_what_cannot_be_read_is_unknown_and_hides_nothing_else(host):

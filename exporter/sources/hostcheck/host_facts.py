@@ -1,5 +1,6 @@
 """All facts of this host, read one kind after the other, so that one that fails or hangs affects no other."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -81,7 +82,7 @@ def _with_nic(
 def _read_lines(file: Path) -> list[str]:
     """Read the lines; none if there is no such file."""
     try:
-        data, _ = read_untrusted(str(file), MAX_CONF)
+        data, _ = read_untrusted(os.path.realpath(file), MAX_CONF)  # in a container it is a link
     except FileNotFoundError:
         return []
     return data.decode("utf-8", "replace").replace("\r", "").splitlines()

@@ -15,6 +15,7 @@ from exporter.linux.cached_file import read_text
 from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
 from exporter.linux.untrusted_files import read_untrusted
 from exporter.preflight.facts import JobProcess
+from exporter.sources.common.job_files import UNKNOWN
 from exporter.sources.nccl.identity import MAX_ENVIRONMENT, MAX_PROCESSES, job_of, parse_environment
 
 MAX_JOB_PROCESSES = 64
@@ -67,10 +68,11 @@ def _read_process(folder: Path, data: bytes, variables: Mapping[bytes, bytes]) -
     owner = Owner()
     with suppress(OSError):
         owner = owner_of(read_untrusted(str(folder / "cgroup"), MAX_TEXT)[0].decode("utf-8", "replace"))
+    job = job_of(parse_environment(data), owner)
     return JobProcess(
         pid=int(folder.name),
         command=read_text(folder / "comm")[:16],
-        job=job_of(parse_environment(data), owner),
+        job="" if job == UNKNOWN else job,
         memlock=_memlock(read_text(folder / "limits")),
         may_lock=_may_lock(read_text(folder / "status")),
         nccl=_nccl(variables),

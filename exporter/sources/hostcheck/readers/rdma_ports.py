@@ -108,7 +108,7 @@ def _gids(port: Path) -> Sequence[Gid] | None:
 def _address(text: str) -> bytes | None:
     try:
         return socket.inet_pton(socket.AF_INET6, text)
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
