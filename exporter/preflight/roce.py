@@ -171,7 +171,8 @@ def _gid(facts: HostFacts) -> Iterator[Finding]:
             kind = "link-local " if best.address.startswith(_LINK_LOCAL) else ""
             yield fail(
                 one.name,
-                f"NCCL picks GID {best.index}, {kind}{best.kind.removeprefix('IB/')}, which works within one Ethernet network only",
+                f"NCCL picks GID {best.index}, {kind}{best.kind.removeprefix('IB/')}, which works within one Ethernet"
+                " network only",
                 "Give the interface an IPv4 address, and unset NCCL_IB_GID_INDEX; jobs use it when they start",
             )
         else:
