@@ -64,6 +64,8 @@ sources:
   optics:
     enabled: true               # off by default: on some NICs, reading modules delays packets
     interval: 60s
+  hostcheck:
+    interval: 5m
   lldp:
     interval: 30s
   nccl:

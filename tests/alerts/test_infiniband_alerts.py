@@ -42,7 +42,7 @@ def fabric(program) -> Iterator[tuple]:
     with own_folder() as folder, simulator(fat_tree(leaves=2, hosts=2, spines=1)) as simulated:
         simulated.opensm()
         simulated.set_counter("Leaf1", 3, "PortCounters.SymbolErrorCounter", 65535)
-        off = {name: {"enabled": False} for name in ("rdma", "bursts", "nic", "pci", "nccl", "lldp")}
+        off = {name: {"enabled": False} for name in ("rdma", "bursts", "nic", "pci", "nccl", "lldp", "hostcheck")}
         sources = {**off, "ibfabric": {"enabled": True, "interval": "5s"}}
         (folder / "exporter.yml").write_text(yaml.safe_dump({"sources": sources}))
         address = f"127.0.0.1:{free_port()}"

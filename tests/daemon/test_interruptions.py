@@ -62,7 +62,7 @@ async def counter(host):
 @contextlib.asynccontextmanager
 async def running(folder, host, *, environment=None, **config):
     """Run the exporter on the simulated host, and yield it with a function that scrapes it."""
-    only = {name: {"enabled": False} for name in ("nic", "pci", "lldp", "nccl", "nccl_facts", "bursts")}
+    only = {name: {"enabled": False} for name in ("nic", "pci", "lldp", "nccl", "nccl_facts", "bursts", "hostcheck")}
     sources = only | {"rdma": {"interval": f"{INTERVAL * 1000:.0f}ms"}} | config.pop("sources", {})
     file = folder / "config.yml"
     file.write_text(json.dumps({"host": HOST, "sources": sources, **config}))

@@ -32,7 +32,7 @@ PROFILE = (
     "    root: 1.3.6.1.2.1.31.1.1.1\n    columns: [{{column: 6, metric: receive_bytes_total}}]\n"
 )
 
-QUIET = {name: {"enabled": False} for name in ("bursts", "pci", "optics", "lldp", "nccl_facts")}
+QUIET = {name: {"enabled": False} for name in ("bursts", "pci", "optics", "lldp", "nccl_facts", "hostcheck")}
 """Sources that these tests do not need."""
 
 

@@ -56,7 +56,7 @@ SHARES = {f"fabric_rdma_{name}_ratio" for name in ("ecn_marked", "cnp_handled", 
 """What is there only for an interval in which packets moved."""
 
 ELSEWHERE = {"ibfabric", "nccl_facts", "collector"}  # the demo has no fabric of InfiniBand, no files, no broker
-OF_HOST = ("rdma", "bursts", "nic", "pci", "optics", "lldp", "nccl")
+OF_HOST = ("rdma", "bursts", "nic", "pci", "optics", "lldp", "nccl", "hostcheck")
 """Sources that are configured under `sources`."""
 
 
@@ -94,6 +94,7 @@ async def scrape(folder, wanted=SHARES, *, drop=(), optics=True):
         text = cluster.config_file.read_text()
         for slow, quick in (
             ("  pci:\n    interval: 60s", "  pci:\n    interval: 200ms"),
+            ("  hostcheck:\n    interval: 5m", "  hostcheck:\n    interval: 1s"),
             ("    tick: 1s", "    interval: 500ms\n    tick: 250ms"),
             ("    enabled: true", f"    enabled: {str(optics).lower()}"),
         ):

@@ -27,7 +27,7 @@ LIBRARIES = (
     "usr/lib64/umad2sim/libumad2sim.so",
 )
 
-OTHERS = ("bursts", "lldp", "nccl", "nccl_facts", "nic", "pci", "rdma")
+OTHERS = ("bursts", "hostcheck", "lldp", "nccl", "nccl_facts", "nic", "pci", "rdma")
 """Sources that would read this machine."""
 
 
