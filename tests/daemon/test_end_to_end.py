@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RULES = ROOT / "alerts" / "fabric.yml"
 ROUTES = ROOT / "alerts" / "alertmanager.yml"
-SOURCES = 8
-"""Sources of the demo: RDMA and its bursts, NICs, PCI, optics, NCCL and two switches."""
+SOURCES = 9
+"""Sources of the demo: RDMA and its bursts, NICs, PCI, optics, checks of the host, NCCL and two switches."""
 
 
 class Watch(NamedTuple):
