@@ -18,7 +18,7 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 SOURCES = {("rdma", ""), ("nic", ""), ("nccl", ""), ("switch", "leaf-01"), ("switch", "leaf-02")}
 """Those that are read often; the others are read once in each of these tests."""
 
-ONCE = {"pci", "optics", "bursts"}
+ONCE = {"pci", "optics", "bursts", "hostcheck"}
 
 UP = ("fabric_source_up", "1")
 

@@ -30,6 +30,9 @@ from exporter.sources.rdma.ports import rdma_reader
 CALL_DEADLINE = 10.0
 """Seconds for reading all facts of one kind."""
 
+NETWORK = "network_ports"
+"""The facts that are read by calls into network devices."""
+
 MAX_OBJECTS = 100
 """Objects with a result of warn or fail that have series; failures first."""
 
@@ -61,7 +64,9 @@ class HostcheckSource:
         self.settings = options
         self._host, self._nic, self._rdma = host, nic, rdma
         self._checks = [check for check in CHECKS if options.matches(check.name)]
-        self._serial = BlockingCalls("hostcheck", CALL_DEADLINE, nic_turns(host))
+        # Only calls into network devices take turns with other sources, which would wait for the others too.
+        self._network = BlockingCalls("hostcheck-nic", CALL_DEADLINE, nic_turns(host))
+        self._serial = BlockingCalls("hostcheck", CALL_DEADLINE, host.hardware.turns("hostcheck"))
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (RESULTS, STATUS, UNLISTED)}
 
     async def applies(self) -> bool:
@@ -72,14 +77,17 @@ class HostcheckSource:
         """Read the facts, and evaluate the checks; a kind that fails is unknown, and a failure."""
         failures: list[Failure] = []
         calls = readings(self._host, self._nic, self._rdma, failures)
-        answers = await self._serial.run(list(calls.items()))
+        network = {kind: call for kind, call in calls.items() if kind == NETWORK}
+        others = {kind: call for kind, call in calls.items() if kind != NETWORK}
+        answers = await self._serial.run(list(others.items())) | await self._network.run(list(network.items()))
         failures += [failure_of(kind, one, kind) for kind, one in answers.items() if isinstance(one, Exception)]
         results = evaluate(self._checks, host_facts(self._host, answers))
         return Reading(self._tables(results, monotonic()), failures)
 
     async def close(self) -> None:
-        """Stop the worker thread."""
+        """Stop the worker threads."""
         self._serial.close()
+        self._network.close()
 
     def _tables(self, results: Mapping[str, Sequence[Finding]], now: float) -> list[Table]:
         counted, listed, unlisted = TableBuilder(RESULTS), TableBuilder(STATUS), TableBuilder(UNLISTED)
