@@ -13,6 +13,7 @@ sources:
   rdma: {interval: 1s}
   nic: {interval: 10m}
   nccl: {enabled: false}
+  hostcheck: {enabled: false}
 """
 """NICs are read every ten minutes: what is seen of them earlier came by events."""
 
