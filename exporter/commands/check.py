@@ -2,18 +2,20 @@
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import textwrap
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib import parse
 
 from exporter.commands.flags import add_host_flags
+from exporter.commands.judging import status_of
+from exporter.commands.terminal import CYAN, GREEN, PLAIN, RED, YELLOW, listed, print_lines, show_progress
+from exporter.config.errors import UserError
 
 if TYPE_CHECKING:
     from exporter.preflight.results import Check, Finding
@@ -25,11 +27,10 @@ UNUSED = "not_applicable"
 ORDER = ("fail", "warn", "unknown", "ok", UNUSED)
 """Results in the order in which they are shown."""
 
-COLOURS: Mapping[str, str] = MappingProxyType({"fail": "31", "warn": "33", "unknown": "36", "ok": "32"})
+COLOURS: Mapping[str, str] = MappingProxyType({"fail": RED, "warn": YELLOW, "unknown": CYAN, "ok": GREEN})
 
 WIDTH, MIN_WIDTH = 120, 60
 """Characters of a line where the output is not a terminal, and on a narrow one."""
-
 
 MAX_NAMES = 16
 """Objects with the same result that are named; JSON has all."""
@@ -84,16 +85,15 @@ def run(arguments: argparse.Namespace) -> int:
         1 if a check failed, with `--strict` also for a warning; 0 if none did, also where results are unknown; 2 for a
         fault of this program, which is not one of the host.
     """
-    try:
-        return _run(arguments)
-    except OSError:  # of the output
-        raise
-    except Exception:  # noqa: BLE001  # else its exit status would be that of a check that failed
-        traceback.print_exc()
-        return 2
+    return status_of(partial(_run, arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    """Run the command.
+
+    Raises:
+        UserError: There is no sysfs or procfs.
+    """
     from exporter.preflight.checks import CHECKS
     from exporter.preflight.results import evaluate
 
@@ -107,8 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     for flag, root in (("sysfs", arguments.sysfs), ("procfs", arguments.procfs)):
         if not root.is_dir():
-            print(f"fabric-exporter: --path.{flag}: {root}: no such directory; mount it there", file=sys.stderr)  # noqa: T201
-            return 2
+            raise UserError(f"--path.{flag}: {root}: no such directory; mount it there")
     facts, problems = _read(arguments)
     results = evaluate(checks, facts)
     for problem in problems:
@@ -116,10 +115,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(facts.host, checks, results), indent=1))  # noqa: T201  # output of the command
     else:
-        is_colourful = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() else WIDTH
         lines = _as_text(facts.host, results, width=max(width, MIN_WIDTH), verbose=arguments.verbose)
-        sys.stdout.writelines(f"{_coloured(word, line) if is_colourful else line}\n" for word, line in lines)
+        print_lines(sys.stdout, (_coloured(word, line) for word, line in lines))
     found = {one.result.value for findings in results.values() for one in findings}
     return int("fail" in found or (arguments.strict and "warn" in found))
 
@@ -153,15 +151,13 @@ def _read(arguments: argparse.Namespace) -> tuple[Any, list[str]]:
     answers: dict[str, object] = {}
     calls = readings(host, nic_reader(host), rdma_reader(host), failures, arguments.nccl_conf, arguments.lldp)
     for kind, call in calls.items():
-        if sys.stderr.isatty():
-            print(f"\r\x1b[Kreading {kind.replace('_', ' ')} …", end="", file=sys.stderr, flush=True)  # noqa: T201
+        show_progress(f"reading {kind.replace('_', ' ')} …")
         try:
             answers[kind] = call()
         except OSError as error:
             answers[kind] = error
             failures.append(Failure(kind, "unreadable", f"{kind.replace('_', ' ')}: {error}"))
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201
+    show_progress("")
     return host_facts(host, answers), [one.detail for one in failures]
 
 
@@ -201,7 +197,7 @@ def _as_text(
                 objects.setdefault((one.result.value, check, one.evidence, one.remedy), []).append(one.object)
     indent = " " * len("UNKNOWN  ")
     for (word, check, evidence, remedy), names in sorted(objects.items(), key=lambda row: ORDER.index(row[0][0])):
-        first, *others = _wrapped(f"{check}: {_listed(names)}", "", width - len(indent))
+        first, *others = _wrapped(f"{check}: {listed(names, MAX_NAMES)}", "", width - len(indent))
         yield word, f"{_label(word)}  {first}"
         yield from (("", f"{indent}{line}") for line in others)
         yield from (("", line) for line in _wrapped(evidence, indent, width))
@@ -218,11 +214,6 @@ def _as_text(
             yield from ((UNUSED, f"{indent}{line}") for line in others)
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
 def _brief(results: "Mapping[str, Sequence[Finding]]") -> Iterator[tuple[str, str]]:
     """Yield a line for each check whose results need no attention, with the number of its objects."""
     name = max(map(len, results), default=0)
@@ -231,7 +222,7 @@ def _brief(results: "Mapping[str, Sequence[Finding]]") -> Iterator[tuple[str, st
             alike = [one for one in findings if one.result.value == word]
             if alike:
                 more = f" ({len(alike)} objects)" if len(alike) > 1 else ""
-                where = "" if word == "ok" else f"{_listed([one.object for one in alike])}: "
+                where = "" if word == "ok" else f"{listed([one.object for one in alike], MAX_NAMES)}: "
                 yield word, f"{_label(word)}  {check.ljust(name)}  {where}{alike[0].evidence}{more}"
 
 
@@ -244,4 +235,4 @@ def _wrapped(text: str, indent: str, width: int) -> list[str]:
 
 
 def _coloured(word: str, line: str) -> str:
-    return f"\x1b[{COLOURS[word]}m{line[:7]}\x1b[0m{line[7:]}" if word in COLOURS else line
+    return f"{COLOURS[word]}{line[:7]}{PLAIN}{line[7:]}" if word in COLOURS else line

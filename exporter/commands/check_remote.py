@@ -11,8 +11,10 @@ from urllib import parse
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter.commands.judging import OWN_FAULT
+from exporter.commands.terminal import show_progress
+from exporter.core.printable import printable
 from exporter.preflight.fleet import Odd, Sample, odd_ones, properties_of
-from exporter.preflight.results import printable
 
 AT_ONCE = 16
 """Exporters that are read at the same time, which bounds the memory for their responses."""
@@ -50,8 +52,7 @@ def run(urls: Sequence[str], *, as_json: bool, is_strict: bool) -> int:
     Returns:
         1 if a check fails, with `is_strict` also if something differs; 2 if no exporter could be read; else 0.
     """
-    answers = asyncio.run(_read_all(urls))
-    answers = _distinct(answers)
+    answers = _distinct(asyncio.run(_read_all(urls)))
     hosts = {one.host: properties_of(one.samples) for one in answers if not one.error}
     odd = list(odd_ones(hosts))
     failed = [
@@ -67,7 +68,7 @@ def run(urls: Sequence[str], *, as_json: bool, is_strict: bool) -> int:
     else:
         sys.stdout.writelines(f"{line}\n" for line in _as_text(answers, odd, failed))
     if not hosts:
-        return 2  # nothing was compared
+        return OWN_FAULT  # nothing was compared
     results = {sample.labels["result"] for _, sample in failed}
     return int("fail" in results or (is_strict and bool(odd or results)))
 
@@ -76,7 +77,7 @@ def _address(url: str) -> str:
     """Return host, port and path of a URL, without a password."""
     parts = parse.urlsplit(url)
     path = "" if parts.path == "/metrics" else parts.path
-    return printable(parts.netloc.rpartition("@")[2] + path)
+    return printable(parts.netloc.rpartition("@")[2] + path, "?")
 
 
 def _parse(data: bytes) -> list[Sample]:
@@ -87,7 +88,7 @@ def _parse(data: bytes) -> list[Sample]:
     """
     families = text_string_to_metric_families(data.decode("utf-8", "replace"))
     return [
-        Sample(one.name, {name: printable(value)[:MAX_LABEL] for name, value in one.labels.items()}, one.value)
+        Sample(one.name, {name: printable(value, "?")[:MAX_LABEL] for name, value in one.labels.items()}, one.value)
         for family in families
         for one in family.samples
         if one.name.startswith("fabric_")
@@ -113,9 +114,7 @@ async def _read_all(urls: Sequence[str]) -> list[_Answer]:
             except TimeoutError:
                 answer = _Answer(_address(url), (), f"no complete response within {DEADLINE:.0f} s")
         done += 1
-        if sys.stderr.isatty():
-            end = "" if done < len(urls) else "\r\x1b[K"
-            print(f"\r\x1b[K{done} of {len(urls)} exporters{end}", end="", file=sys.stderr, flush=True)  # noqa: T201
+        show_progress(f"{done} of {len(urls)} exporters" if done < len(urls) else "")
         return answer
 
     async with httpx.AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.commands.demo_output import BOLD, PLAIN, YELLOW, demo_directory, print_lines
+from exporter.commands.demo_directory import demo_directory
 from exporter.commands.flags import DEFAULT_LISTEN_ADDRESS, add_log_flags, add_web_flags, listen_addresses
+from exporter.commands.terminal import BOLD, PLAIN, YELLOW, print_lines
 from exporter.config.errors import system_errors_as_user_errors
 from exporter.daemon import log
 from exporter.simulator.faults import FAULTS

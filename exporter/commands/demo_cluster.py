@@ -13,17 +13,9 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from exporter.commands.demo_output import (
-    BOLD,
-    CYAN,
-    GREEN,
-    PLAIN,
-    RED,
-    YELLOW,
-    demo_directory,
-    print_lines,
-)
+from exporter.commands.demo_directory import demo_directory
 from exporter.commands.flags import flag_type
+from exporter.commands.terminal import BOLD, CYAN, GREEN, PLAIN, RED, YELLOW, print_lines
 from exporter.config.errors import UserError, system_errors_as_user_errors
 from exporter.config.units import Duration
 from exporter.simulator.fabric.fault_table import KINDS

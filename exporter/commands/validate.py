@@ -4,12 +4,13 @@ import argparse
 import errno
 import json
 import sys
-import traceback
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from exporter.commands.flags import count_type, flag_type
+from exporter.commands.judging import status_of
 from exporter.config.errors import UserError, system_errors_as_user_errors
 from exporter.config.units import BitRate, ByteRate
 
@@ -75,15 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         Exit status: 0 nothing fails, 1 something does, 2 nothing could be judged, or the command itself failed.
     """
-    try:
-        return _run(arguments)
-    except UserError as error:
-        _print_error(str(error))
-    except OSError:
-        raise  # of standard output, see cli.main
-    except Exception:  # noqa: BLE001  # a fault of this program, whose status must not be that of a slow node
-        traceback.print_exc()
-    return 2
+    return status_of(partial(_run, arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -92,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: There is nothing for the baseline, or it cannot be written.
     """
-    from exporter.commands.demo_output import print_lines
+    from exporter.commands.terminal import print_lines
     from exporter.commands.validate_files import read_runs
     from exporter.commands.validate_output import as_json, as_text
     from exporter.meaning.benchmarks.judgement import judge
@@ -180,7 +173,3 @@ def _share(text: str) -> float:
     if not 0 < share < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a share between 0 and 1, such as 0.9")
     return share
-
-
-def _print_error(text: str) -> None:
-    print(f"fabric-exporter: {text}", file=sys.stderr)  # noqa: T201  # errors go to the terminal

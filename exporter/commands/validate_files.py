@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from exporter.core.collectives import OTHER, known_kind
+from exporter.core.printable import printable
 from exporter.linux.untrusted_files import read_untrusted
 from exporter.meaning.benchmarks.results import Kind, Point, Run, Tool
 from exporter.nccl.benchmark import BenchmarkRun, Row
-from exporter.nccl.decoding import FormatError, printable
+from exporter.nccl.decoding import FormatError
 from exporter.nccl.nccl_tests import MAX_JSON, parse_outputs, rejection_reason
 from exporter.nccl.perftest import PerftestRun, is_perftest, parse_perftest
 from exporter.sources.nccl.baseline import kind_in_name

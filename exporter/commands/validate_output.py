@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from exporter.commands.demo_output import BOLD, GREEN, PLAIN, RED, YELLOW
+from exporter.commands.terminal import BOLD, GREEN, PLAIN, RED, YELLOW, listed
 from exporter.meaning.benchmarks.judgement import Judgement
 from exporter.meaning.benchmarks.marks import Limits
 from exporter.meaning.benchmarks.results import Finding, Group, Kind, Run, Tool, Verdict, counted, size_text
@@ -71,16 +71,19 @@ def _cells(one: Finding) -> tuple[str, ...]:
     against = one.against_name if one.against is None else f"{_value(tool, one.against)}, {one.against_name}"
     share = _share(one)
     test = one.kind.test if one.kind is not None else ""
-    return one.verdict, _names(one.nodes), test, size, value, against, "" if share is None else f"{share:.0%}"
+    return (
+        one.verdict,
+        listed(one.nodes, MAX_NAMES),
+        test,
+        size,
+        value,
+        against,
+        "" if share is None else f"{share:.0%}",
+    )
 
 
 def _share(one: Finding) -> float | None:
     return None if one.value is None or not one.against else one.value / one.against
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _value(tool: Tool, value: float) -> str:

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from exporter.core.printable import printable
 from exporter.mqtt.topics import event_topic, is_valid_name, parse_event_topic
-from exporter.nccl.decoding import FormatError, decode_versioned, printable
+from exporter.nccl.decoding import FormatError, decode_versioned
 
 VERSION = 1
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from exporter.core.printable import printable
 from exporter.nccl.debug_log_rules import RULES
-from exporter.nccl.decoding import printable
 from exporter.nccl.log_facts import Fact, LogEntry
 from exporter.nccl.log_rule import LogRule
 

@@ -10,6 +10,8 @@ from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from exporter.core.printable import printable
+
 MAX_RANKS = 1 << 20
 """Maximum plausible number of ranks of a communicator."""
 
@@ -129,8 +131,3 @@ def reject_pickle(data: bytes) -> None:
     # Protocols 2 and later start with a PROTO opcode; 0 and 1 start with a MARK, a dict or a global. All end with STOP.
     if data[:1] == b"\x80" or (data[:1] in b"(}]c" and data[-1:] == b"." and data):
         raise FormatError("pickle", "a pickle is never loaded; have the job write JSON (_dump_nccl_trace_json)")
-
-
-def printable(text: str) -> str:
-    """Replace characters that could break out of a line or a terminal."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from exporter.core.collectives import OTHER, known_kind
+from exporter.core.printable import printable
 from exporter.nccl.benchmark import BenchmarkRun, Measurement, Row
 from exporter.nccl.decoding import (
     MAX_BANDWIDTH,
@@ -20,7 +21,6 @@ from exporter.nccl.decoding import (
     MAX_RANKS,
     FormatError,
     decode,
-    printable,
 )
 
 MAX_TEXT = 16 << 20

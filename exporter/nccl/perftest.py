@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
-from exporter.nccl.decoding import MAX_BANDWIDTH, MAX_BYTES, FormatError, printable
+from exporter.core.printable import printable
+from exporter.nccl.decoding import MAX_BANDWIDTH, MAX_BYTES, FormatError
 
 MAX_TEXT = 4 << 20
 """Bytes of an output."""

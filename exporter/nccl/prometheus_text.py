@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from exporter.nccl.decoding import FormatError, printable
+from exporter.core.printable import printable
+from exporter.nccl.decoding import FormatError
 
 MAX_TEXT = 8 << 20
 """Bytes of a file."""

@@ -55,6 +55,10 @@ class Gid:
     kind: str
 
 
+ACTIVE = 4
+"""PortState of a port that carries data."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaPortFacts:
     """A port of an RDMA device.
@@ -69,14 +73,11 @@ class RdmaPortFacts:
         state: PortState by the InfiniBand specification: 1 down, 2 init, 3 armed, 4 active.
         physical_state: PortPhysicalState: 3 disabled, 2 polling, 5 link up …
         rate: Bits per second, as sysfs shows them.
-        lanes: Lanes, where sysfs shows them.
-        lid: Local identifier of the port, and …
-        sm_lid: … of the subnet manager; 0 if there is none.
+        sm_lid: Local identifier of the subnet manager; 0 if there is none.
         pkeys: Partition keys that are not empty.
         gids: Entries of the GID table that are not empty; None if it cannot be read.
         firmware: Version of the firmware.
         board: Identifier of the board (PSID).
-        traffic_class: Traffic class that the driver sets for all connections; None if it sets none.
     """
 
     device: str
@@ -88,19 +89,21 @@ class RdmaPortFacts:
     state: int | None = None
     physical_state: int | None = None
     rate: float | None = None
-    lanes: int | None = None
-    lid: int | None = None
     sm_lid: int | None = None
     pkeys: Sequence[int] | None = None
     gids: Sequence[Gid] | None = None
     firmware: str = ""
     board: str = ""
-    traffic_class: int | None = None
 
     @property
     def name(self) -> str:
         """The port as `mlx5_0:1`."""
         return f"{self.device}:{self.port}"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the port carries data."""
+        return self.state == ACTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,6 @@ class NetworkPortFacts:
 
     Attributes:
         device: Its name.
-        driver: Name of its driver; empty if it is not known.
         carrier: Whether its link is up.
         mtu: Its MTU in bytes.
         speed: Bits per second; None while the link is down.
@@ -139,7 +141,6 @@ class NetworkPortFacts:
     """
 
     device: str
-    driver: str = ""
     carrier: bool | None = None
     mtu: int | None = None
     speed: float | None = None
@@ -190,7 +191,6 @@ class KernelFacts:
         governors: Frequency governors and the number of CPUs with each; empty where there are none.
         governor_driver: Driver of the CPU frequency.
         is_guest: Whether the host is a virtual machine.
-        rdma_nodes: Character devices of /dev/infiniband; None if that folder is not visible.
     """
 
     release: str = ""
@@ -202,7 +202,6 @@ class KernelFacts:
     governors: Mapping[str, int] = field(default_factory=dict)
     governor_driver: str = ""
     is_guest: bool | None = None
-    rdma_nodes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +233,3 @@ class HostFacts:
     def network_port(self, device: str) -> NetworkPortFacts | None:
         """Return a network device; None if it is not one of the hardware here."""
         return next((port for port in self.network_ports if port.device == device), None)
-
-    def function(self, address: str) -> PciFacts | None:
-        """Return a PCI function of a network or RDMA device."""
-        return next((one for one in self.functions if one.address == address), None)

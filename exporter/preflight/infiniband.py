@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from exporter.preflight.facts import HostFacts, RdmaPortFacts
 from exporter.preflight.results import Check, Finding, fail, not_applicable, ok, unknown, warn
 
-ACTIVE, INIT, DOWN = 4, 2, 1
 DISABLED, LINK_UP = 3, 5
+"""PortPhysicalState of a port that is switched off, and of one whose link is up."""
 
 FULL_MEMBER = 0x8000
 """Bit of a partition key: a full member; two limited members cannot communicate."""
@@ -20,7 +20,7 @@ def _state(facts: HostFacts) -> Iterator[Finding]:
     for one in _ports(facts):
         if one.state is None or one.physical_state is None:
             yield unknown(one.name, "sysfs does not show the state of the port")
-        elif one.state == ACTIVE:
+        elif one.is_active:
             yield ok(one.name, "active")
         elif one.physical_state == LINK_UP and not one.sm_lid:
             yield fail(
@@ -41,7 +41,7 @@ def _state(facts: HostFacts) -> Iterator[Finding]:
 
 def _subnet_manager(facts: HostFacts) -> Iterator[Finding]:
     """Compare the subnet managers of ports with one subnet prefix, as GID 0 has it."""
-    active = [one for one in _ports(facts) if one.state == ACTIVE]
+    active = [one for one in _ports(facts) if one.is_active]
     for one in active:
         prefix = _prefix(one)
         if one.sm_lid is None or prefix is None:
@@ -65,7 +65,7 @@ def _prefix(port: RdmaPortFacts) -> bytes | None:
 
 def _partition(facts: HostFacts) -> Iterator[Finding]:
     for one in _ports(facts):
-        if one.state != ACTIVE:
+        if not one.is_active:
             yield not_applicable(one.name, "the port is not active")
         elif one.pkeys is None:
             yield unknown(one.name, "sysfs does not show the partition keys")

@@ -76,7 +76,7 @@ def _pcie_bandwidth(facts: HostFacts) -> Iterator[Finding]:
 def _speeds(facts: HostFacts, function: PciFacts) -> Sequence[float]:
     """Return the speeds of the active ports of a function: of its RDMA ports, else of its network devices."""
     rdma = [
-        one.rate for one in facts.rdma_ports if one.pci == function.address and one.state == 4 and one.rate is not None
+        one.rate for one in facts.rdma_ports if one.pci == function.address and one.is_active and one.rate is not None
     ]
     return rdma or [
         one.speed
@@ -106,7 +106,7 @@ def _siblings(facts: HostFacts) -> Iterator[Finding]:
     """Compare the rate of each active RDMA port with that of the others of its kind."""
     groups: dict[str, list[RdmaPortFacts]] = defaultdict(list)
     for one in facts.rdma_ports:
-        if one.state == 4 and one.rate is not None:
+        if one.is_active and one.rate is not None:
             groups[one.link_layer].append(one)
     for ports in groups.values():
         usual, number = Counter(one.rate for one in ports).most_common(1)[0]

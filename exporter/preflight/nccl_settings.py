@@ -11,8 +11,6 @@ from exporter.preflight.job_results import UNREADABLE, results_of_jobs
 from exporter.preflight.results import Check, Finding, Result, fail, ok, unknown, warn
 from exporter.preflight.roce import V2
 
-ACTIVE = 4
-
 RESTART = "; jobs use it when they start again"
 
 
@@ -94,7 +92,7 @@ def _variables(facts: HostFacts) -> Iterator[Finding]:
 
 def problems_of(variables: Mapping[str, str], facts: HostFacts) -> Iterator[_Problem]:
     """Yield what is wrong with the variables of one process."""
-    active = [port for port in facts.rdma_ports if port.state == ACTIVE]
+    active = [port for port in facts.rdma_ports if port.is_active]
     for name, value in sorted(variables.items()):
         if name in OBSOLETE:
             yield _warning(name, value, OBSOLETE[name])

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from exporter.core.printable import printable
 from exporter.preflight.facts import HostFacts
 
 
@@ -90,13 +91,11 @@ def _results(check: Check, facts: HostFacts) -> Sequence[Finding]:
                 facts.host, f"{' and '.join(unread)} could not be read; see the error on standard error, or in the log"
             )
         ]
-    found = [replace(one, object=printable(one.object), evidence=printable(one.evidence)) for one in check.judge(facts)]
+    found = [
+        replace(one, object=printable(one.object, "?"), evidence=printable(one.evidence, "?"))
+        for one in check.judge(facts)
+    ]
     return found or [not_applicable(facts.host, "this host has nothing of that kind")]
-
-
-def printable(text: str) -> str:
-    """Return a text with a question mark for each character that may change a terminal, or is no character."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
 
 
 def counts(results: Sequence[Finding]) -> Mapping[Result, int]:

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from exporter.preflight.facts import Gid, HostFacts, NetworkPortFacts, RdmaPortFacts
 from exporter.preflight.results import Check, Finding, fail, not_applicable, ok, unknown, warn
 
-ACTIVE = 4
-
 HEADERS = 96
 """Bytes that Linux reserves for the headers of RoCE in an MTU (`iboe_get_mtu`)."""
 
@@ -161,7 +159,7 @@ def _gid(facts: HostFacts) -> Iterator[Finding]:
     for one in facts.rdma_ports:
         if one.link_layer != "Ethernet" or one.driver in NO_ROCE:
             continue
-        if one.state != ACTIVE:
+        if not one.is_active:
             yield not_applicable(one.name, "the port is not active")
         elif one.gids is None:
             yield unknown(one.name, "the GID table cannot be read, as in another network namespace")

@@ -68,7 +68,7 @@ class CheckedHost:
         return f"devices/pci{bridge[:7]}/{bridge}/{address}"
 
     def port(self, device: str, **files: str) -> None:
-        """Change files of the port of an RDMA device; `__` stands for a slash."""
+        """Change files of the port of an RDMA device; `__` is a slash."""
         for name, text in files.items():
             self.write_sys(
                 f"{self.function(ADAPTERS[device])}/infiniband/{device}/ports/1/{name.replace('__', '/')}", text

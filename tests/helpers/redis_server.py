@@ -37,6 +37,18 @@ def fill(client: redis.Redis, hashes: dict[str, dict[str, str]]) -> None:
         client.hset(key, mapping=fields)
 
 
+@contextlib.contextmanager
+def filled(server: str, *hashes: dict[str, dict[str, str]]) -> Iterator[dict[int, redis.Redis]]:
+    """Fill the databases in the order of DATABASES, yield a client of each by number, and empty them at the end."""
+    clients = {number: redis.Redis(unix_socket_path=server, db=number) for number in DATABASES.values()}
+    for client, content in zip(clients.values(), hashes, strict=True):
+        fill(client, content)
+    yield clients
+    clients[0].flushall()
+    for client in clients.values():
+        client.close()
+
+
 def hashes_of(path: Path) -> dict[str, dict[str, str]]:
     """Return the hashes of a dump of a database in any of its JSON forms; other types are skipped."""
     data = json.loads(path.read_text())

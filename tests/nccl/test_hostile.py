@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.core import collectives
+from exporter.core.printable import printable
 from exporter.nccl import (
     comma,
     flight_recorder,
@@ -23,7 +24,7 @@ from exporter.nccl import (
     xpu_timer,
 )
 from exporter.nccl.debug_log import MAX_LINE, ScanStats, scan
-from exporter.nccl.decoding import FormatError, printable
+from exporter.nccl.decoding import FormatError
 from exporter.nccl.prometheus_text import LineErrors
 from exporter.nccl.ras_protocol import StatusQuery, parse_version
 from tests.helpers.benchmark_outputs import latency_table

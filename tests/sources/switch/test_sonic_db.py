@@ -8,7 +8,6 @@ import ssl
 from math import inf
 
 import pytest
-import redis
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +17,7 @@ from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.options import Redis, Target
 from exporter.sources.switch.readers.sonic_db.reader import RedisReader
 from exporter.switch_api.sonic_db import parser
-from tests.helpers.redis_server import DATABASES, fill, running_redis
+from tests.helpers.redis_server import fill, filled, running_redis
 
 LONG = 60.0
 OIDS = {"Ethernet0": "oid:0x1000000000002", "Ethernet4": "oid:0x1000000000003"}
@@ -115,14 +114,8 @@ def server(program, tmp_path_factory):
 
 @pytest.fixture
 def databases(server):
-    """Fill the databases, yield a client of each, and empty them at the end."""
-    clients = {number: redis.Redis(unix_socket_path=server, db=number) for number in DATABASES.values()}
-    for number, hashes in zip(clients, (APPLICATION, COUNTERS, CONFIGURATION, STATE), strict=True):
-        fill(clients[number], hashes)
-    yield clients
-    clients[0].flushall()
-    for client in clients.values():
-        client.close()
+    with filled(server, APPLICATION, COUNTERS, CONFIGURATION, STATE) as clients:
+        yield clients
 
 
 @contextlib.asynccontextmanager

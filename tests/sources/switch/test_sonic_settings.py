@@ -3,7 +3,6 @@
 import contextlib
 
 import pytest
-import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +11,7 @@ from exporter.sources.switch.options import Redis, Target
 from exporter.sources.switch.readers.sonic_db.reader import RedisReader
 from exporter.switch_api.port_settings import EcnThresholds, PortSettings
 from exporter.switch_api.sonic_db import configuration
-from tests.helpers.redis_server import DATABASES, fill, running_redis
+from tests.helpers.redis_server import filled, running_redis
 from tests.sources.switch.test_sonic_db import APPLICATION, COUNTERS, rows
 
 CONFIGURATION = {
@@ -54,14 +53,8 @@ def server(program, tmp_path_factory):
 
 @pytest.fixture
 def databases(server):
-    """Fill the databases, yield a client of each, and empty them at the end."""
-    clients = {number: redis.Redis(unix_socket_path=server, db=number) for number in DATABASES.values()}
-    for number, hashes in zip(clients, ({**APPLICATION, **POOLS_IN_USE}, COUNTERS, CONFIGURATION, {}), strict=True):
-        fill(clients[number], hashes)
-    yield clients
-    clients[0].flushall()
-    for client in clients.values():
-        client.close()
+    with filled(server, {**APPLICATION, **POOLS_IN_USE}, COUNTERS, CONFIGURATION, {}) as clients:
+        yield clients
 
 
 @contextlib.asynccontextmanager

@@ -91,7 +91,6 @@ def _read_port(
     has_pause = pause.receive is not None and pause.transmit is not None
     return NetworkPortFacts(
         device=link.name,
-        driver=driver,
         carrier=link.carrier,
         mtu=link.mtu,
         speed=float(speed) if speed is not None and link.carrier else None,

@@ -22,7 +22,6 @@ MAX_GIDS = 256
 MAX_PKEYS = 128
 """Entries of a table of partition keys that are read."""
 
-_CLASS = re.compile(r"Global tclass=(\d{1,3})\b")
 _HEX = re.compile(r"0x[0-9a-fA-F]{1,4}")
 
 
@@ -66,14 +65,11 @@ def _read_device(device: Path, net: Path, reader: RdmaReader) -> Iterator[RdmaPo
             state=parse_numbered(read_once(port / "state") or b""),
             physical_state=parse_numbered(read_once(port / "phys_state") or b""),
             rate=None if speed is None else speed * 8,
-            lanes=None if parsed is None else parsed.lanes,
-            lid=_hexadecimal(read_text(port / "lid")),
             sm_lid=_hexadecimal(read_text(port / "sm_lid")),
             pkeys=_pkeys(port / "pkeys"),
             gids=_gids(port),
             firmware=read_text(device / "fw_ver"),
             board=read_text(device / "board_id"),
-            traffic_class=_traffic_class(device / "tc" / str(number) / "traffic_class"),
         )
 
 
@@ -110,9 +106,3 @@ def _address(text: str) -> bytes | None:
         return socket.inet_pton(socket.AF_INET6, text)
     except (OSError, ValueError):
         return None
-
-
-def _traffic_class(file: Path) -> int | None:
-    """Parse the override of the vendor's driver: an empty file sets none."""
-    found = _CLASS.search(read_text(file))
-    return None if found is None or int(found[1]) > 255 else int(found[1])  # an octet

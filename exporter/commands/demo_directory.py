@@ -1,31 +1,12 @@
-"""What the demos share: the directory of their files, and output with colours on a terminal."""
+"""The directory of the files of a demo."""
 
 import asyncio
-import os
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TextIO
 
 from exporter.config.errors import UserError, system_errors_as_user_errors
-
-BOLD, GREEN, YELLOW, RED, CYAN, PLAIN = "\033[1m", "\033[32m", "\033[33m", "\033[31m", "\033[36m", "\033[0m"
-COLOURS = (BOLD, GREEN, YELLOW, RED, CYAN, PLAIN)
-
-
-def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
-    """Print lines at once; colours on a terminal only.
-
-    Raises:
-        OSError: The stream cannot be written.
-    """
-    text = "".join(f"{line}\n" for line in lines)
-    if not stream.isatty() or os.environ.get("NO_COLOR"):
-        for code in COLOURS:
-            text = text.replace(code, "")
-    stream.write(text)
-    stream.flush()
 
 
 @asynccontextmanager
