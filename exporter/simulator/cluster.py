@@ -65,7 +65,7 @@ sources:
     enabled: true               # off by default: on some NICs, reading modules delays packets
     interval: 60s
   hostcheck:
-    interval: 5m
+    interval: 4m
   lldp:
     interval: 30s
   nccl:

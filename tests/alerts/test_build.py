@@ -9,6 +9,8 @@ import promql_parser as promql
 import pytest
 import yaml
 
+from exporter.config.units import Duration
+from exporter.daemon import sources
 from exporter.meaning.training.waits import LONG_WAIT_SECONDS
 from exporter.sources.nccl.readers.recorder_progress import HOLD_SECONDS
 from tests.helpers import promtool
@@ -225,3 +227,10 @@ def test_a_hang_that_one_dump_shows_lasts_until_its_alert_fires():
     wait = yaml.safe_load(THRESHOLDS)["job_hang"]
     minutes = sum(int(wait[name].removesuffix("m")) for name in ("window", "for"))
     assert LONG_WAIT_SECONDS + 60 * minutes < HOLD_SECONDS
+
+
+def test_sources_are_read_more_often_than_the_age_at_which_they_are_stale():
+    age = Duration.parse(yaml.safe_load(THRESHOLDS)["source_stale"]["age"])
+    intervals = {one.name: one.options().interval for one in sources.SOURCES if hasattr(one.options, "interval")}
+    assert len(intervals) > 8
+    assert {name: interval for name, interval in intervals.items() if interval >= age} == {}

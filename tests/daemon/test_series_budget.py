@@ -94,7 +94,7 @@ async def scrape(folder, wanted=SHARES, *, drop=(), optics=True):
         text = cluster.config_file.read_text()
         for slow, quick in (
             ("  pci:\n    interval: 60s", "  pci:\n    interval: 200ms"),
-            ("  hostcheck:\n    interval: 5m", "  hostcheck:\n    interval: 1s"),
+            ("  hostcheck:\n    interval: 4m", "  hostcheck:\n    interval: 1s"),
             ("    tick: 1s", "    interval: 500ms\n    tick: 250ms"),
             ("    enabled: true", f"    enabled: {str(optics).lower()}"),
         ):

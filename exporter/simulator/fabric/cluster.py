@@ -39,6 +39,7 @@ sources:
   rdma: {{interval: {interval}}}
   nic: {{interval: {interval}, include: ["eth*"]}}
   pci: {{interval: {module_interval}}}
+  hostcheck: {{interval: {module_interval}}}
   optics: {{enabled: true, interval: {module_interval}}}
   nccl: {{interval: {interval}, inspector: [{inspector}], recorder: [{recorder}]}}
   nccl_facts: {{interval: {interval}, logs: [{logs}], textfiles: []}}

@@ -7,4 +7,4 @@ from exporter.core.source import Options
 class HostcheckOptions(Options, frozen=True):
     """Configuration of `sources.hostcheck`; include and exclude are names of checks."""
 
-    interval: Duration = Duration(300.0)
+    interval: Duration = Duration(240.0)
