@@ -180,6 +180,7 @@ SAME = {
 
 IN_YAML = {f"{seconds}s": Duration(seconds) for seconds in (1, 2, 5, 15, 30, 35)} | {
     "1m": Duration(60),
+    "4m": Duration(240),
     "5m": Duration(300),
     "10m": Duration(600),
     "500ms": Duration(0.5),

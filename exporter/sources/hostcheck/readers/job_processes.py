@@ -32,7 +32,7 @@ ALSO = frozenset({"CUDA_LAUNCH_BLOCKING"})
 
 _NCCL = re.compile(rb"NCCL_[A-Z0-9_]{1,60}")
 _RANKS = (b"RANK", b"WORLD_SIZE")
-_PATH = re.compile(r".*_(FILE|PATH|DIR|ADDR)")
+_PATHS = ("_FILE", "_PATH", "_DIR", "_ADDR")
 
 
 def read_job_processes(procfs: Path) -> Sequence[JobProcess] | None:
@@ -88,7 +88,7 @@ def _nccl(variables: Mapping[bytes, bytes]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in sorted(words.items())
-        if (name.startswith("NCCL_") or name in ALSO) and not _PATH.fullmatch(name) and value.isprintable()
+        if (name.startswith("NCCL_") or name in ALSO) and not name.endswith(_PATHS) and value.isprintable()
     }
     return dict(list(kept.items())[:MAX_VARIABLES])
 
