@@ -38,6 +38,7 @@ from exporter.simulator.monitoring.listening_ports import free_port
 from exporter.sources.bursts.metrics import TICKS
 from exporter.sources.bursts.options import BurstOptions
 from exporter.sources.bursts.source import BurstSource
+from exporter.sources.hostcheck.host_facts import NOTHING
 from exporter.sources.hostcheck.options import HostcheckOptions
 from exporter.sources.hostcheck.source import HostcheckSource
 from exporter.sources.nic.options import NicOptions
@@ -116,7 +117,7 @@ async def _reads(made: Node, count: int) -> list[Cost]:
             NicSource(NicOptions(), host, lambda: reader),
             RdmaSource(RdmaOptions(), host, partial(KernelRdma, host.procfs)),
             PciSource(PciOptions(), host),
-            HostcheckSource(HostcheckOptions(), host, lambda: reader, partial(KernelRdma, host.procfs)),
+            HostcheckSource(HostcheckOptions(), host, NOTHING, lambda: reader, partial(KernelRdma, host.procfs)),
         )
     ]
     renderer = Renderer(openmetrics=False)

@@ -33,7 +33,7 @@ ALLOWED = {
     "meaning": {"core"},
     "outputs": {"config", "core"},
     "mqtt": {"config", "core", "nccl"},
-    "preflight": {"core"},
+    "preflight": {"config", "core"},
     "sources": {"config", "core", "preflight", "linux", "snmp", "switch_api", "nccl", "mqtt"},
     "simulator": {"config", "snmp", "outputs"},  # of outputs the HTTP server, which simulated switches use too
 }

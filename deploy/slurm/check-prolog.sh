@@ -4,8 +4,16 @@
 #
 # In slurm.conf: Prolog=/etc/slurm/prolog.d/*
 exporter=${FABRIC_EXPORTER:-fabric-exporter}
+# The configuration whose section `expect` gives how many ports and GPUs a node has.
+config=${FABRIC_EXPECT:-/etc/fabric-exporter/config.yml}
+set --
+if [ -r "$config" ]; then
+    set -- --expect "$config"
+fi
 
-"$exporter" check \
+"$exporter" check "$@" \
+    --only expected_rdma_ports \
+    --only expected_gpus \
     --only pcie_link \
     --only port_rate_siblings \
     --only roce_gid \

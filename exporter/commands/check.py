@@ -15,10 +15,11 @@ from urllib import parse
 from exporter.commands.flags import add_host_flags
 from exporter.commands.judging import status_of
 from exporter.commands.terminal import CYAN, GREEN, PLAIN, RED, YELLOW, listed, print_lines, show_progress
-from exporter.config.errors import UserError
+from exporter.config.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from exporter.preflight.results import Check, Finding
+    from exporter.sources.hostcheck.host_facts import Configured
 
 HELP = "check whether this host is set up for RDMA: links, PCIe, GPUDirect, RoCE, InfiniBand, limits, NCCL"
 
@@ -72,6 +73,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="compare hosts by the metrics of their exporters, such as http://gpu-001:10315/metrics",
     )
+    parser.add_argument(
+        "--expect",
+        type=Path,
+        metavar="FILE",
+        help="configuration file; its section expect gives what this host should have",
+    )
     parser.add_argument("--list", action="store_true", help="list the checks, and read nothing")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--verbose", action="store_true", help="show each object, also where nothing needs attention")
@@ -108,7 +115,8 @@ def _run(arguments: argparse.Namespace) -> int:
     for flag, root in (("sysfs", arguments.sysfs), ("procfs", arguments.procfs)):
         if not root.is_dir():
             raise UserError(f"--path.{flag}: {root}: no such directory; mount it there")
-    facts, problems = _read(arguments)
+    configured = _configured(arguments.expect)
+    facts, problems = _read(arguments, configured)
     results = evaluate(checks, facts)
     for problem in problems:
         print(f"fabric-exporter: {problem}", file=sys.stderr)  # noqa: T201  # what could not be read
@@ -138,7 +146,27 @@ def _check_name(text: str) -> str:
     return text
 
 
-def _read(arguments: argparse.Namespace) -> tuple[Any, list[str]]:
+def _configured(file: Path | None) -> "Configured":
+    """Load what a configuration file expects of this host; nothing without a file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is invalid, or expects nothing.
+    """
+    from exporter.sources.hostcheck.host_facts import NOTHING, Configured
+
+    if file is None:
+        return NOTHING
+    from exporter.daemon.loading import host_name, load_config
+
+    config = load_config(file)
+    host = host_name(config)
+    expected = config.expect.for_host(host)
+    if expected == NOTHING.expected:
+        raise ConfigError(f"{file}: expects nothing of {host}; give its section `expect`, such as expect: {{gpus: 8}}")
+    return Configured(expected, config.sources["rdma"])
+
+
+def _read(arguments: argparse.Namespace, configured: "Configured") -> tuple[Any, list[str]]:
     """Read the facts of this host, and what could not be read; shows progress on a terminal."""
     from exporter.core.source import Failure, Host
     from exporter.daemon.loading import own_name
@@ -158,7 +186,7 @@ def _read(arguments: argparse.Namespace) -> tuple[Any, list[str]]:
             answers[kind] = error
             failures.append(Failure(kind, "unreadable", f"{kind.replace('_', ' ')}: {error}"))
     show_progress("")
-    return host_facts(host, answers), [one.detail for one in failures]
+    return host_facts(host, answers, configured), [one.detail for one in failures]
 
 
 def _as_json(host: str, checks: "Sequence[Check]", results: "Mapping[str, Sequence[Finding]]") -> dict[str, Any]:

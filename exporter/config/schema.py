@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -17,28 +17,55 @@ from exporter.config.errors import check_patterns
 from exporter.config.jobs import JobPlan
 from exporter.config.units import BitRate
 
+MIN_MTU, MAX_MTU = 68, 65535
+"""Bytes of the smallest and largest MTU of IPv4 (RFC 791)."""
+
+PRIORITIES = 8
+"""Priorities of IEEE 802.1Q."""
+
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Expected ports and link speeds of a host.
+    """What is expected of a host; None where nothing is.
 
     Attributes:
         rdma_ports: Number of RDMA ports that should be up and not slower than expected.
         rdma_speed: Speed of each RDMA port.
         nic_speed: Speed of each NIC.
+        gpus: Number of GPUs on the PCI bus.
+        mtu: MTU in bytes of network devices that carry RDMA.
+        pfc: Priorities with priority flow control on network devices that carry RDMA.
+        trust: What these classify packets by.
+        firmware: Version of the firmware by board of RDMA devices; both are shell patterns.
+        kernel: Release of the kernel, as a shell pattern.
+        nvidia_driver: Version of NVIDIA's driver, as a shell pattern.
     """
 
     rdma_ports: int | None = None
     rdma_speed: BitRate | None = None
     nic_speed: BitRate | None = None
+    gpus: int | None = None
+    mtu: int | None = None
+    pfc: tuple[int, ...] | None = None
+    trust: Literal["dscp", "pcp"] | None = None
+    firmware: dict[str, str] | None = None
+    kernel: str | None = None
+    nvidia_driver: str | None = None
 
     def __post_init__(self) -> None:
-        """Reject a negative number of ports."""
+        """Reject numbers that no host can have."""
         if self.rdma_ports is not None and self.rdma_ports < 0:
             raise ValueError(f"rdma_ports is {self.rdma_ports}; give a number of ports, 0 for none")
+        if self.gpus is not None and self.gpus < 0:
+            raise ValueError(f"gpus is {self.gpus}; give a number of GPUs, 0 for none")
+        if self.mtu is not None and not MIN_MTU <= self.mtu <= MAX_MTU:
+            raise ValueError(f"mtu is {self.mtu}; give {MIN_MTU} to {MAX_MTU} bytes")
+        for priority in self.pfc or ():
+            if not 0 <= priority < PRIORITIES:
+                raise ValueError(f"pfc has {priority}; give priorities from 0 to {PRIORITIES - 1}")
 
 
 class HostClass(Expected, frozen=True, kw_only=True):
-    """Expected ports and link speeds of one class of hosts.
+    """What is expected of one class of hosts.
 
     Attributes:
         hosts: Names of the hosts, as shell patterns.
@@ -55,7 +82,7 @@ class HostClass(Expected, frozen=True, kw_only=True):
 
 
 class Expect(Expected, frozen=True, kw_only=True):
-    """Expected ports and link speeds, by class of host: one file serves a fleet of several kinds of hosts.
+    """What is expected, by class of host: one file serves a fleet of several kinds of hosts.
 
     Attributes:
         classes: Classes with other expectations; the first whose patterns match the name of the host applies.
@@ -109,7 +136,7 @@ class Config:
 
     Attributes:
         host: Name of this host; None for the default.
-        expect: Expected ports and link speeds.
+        expect: What is expected of hosts.
         sources: Options of each source by its name.
         jobs: Plans of training jobs by pattern of their names; the first that matches applies.
         measured: Results of benchmark runs: for each run the bus bandwidth in bytes per second by kind and size.

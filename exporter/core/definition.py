@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from exporter.config.schema import Expected
 from exporter.core.poller import Step
 from exporter.core.source import Host, Source
 from exporter.core.supervision import Supervisor
@@ -43,6 +44,7 @@ class Context:
 
     Attributes:
         host: The host that is read.
+        expected: What the configuration expects of it.
         sections: Options of all sections of the configuration, by name: a collector needs those of the broker.
         shared: Objects that sources share.
         supervisor: Runs tasks that a source needs beside its reads.
@@ -53,6 +55,7 @@ class Context:
     """
 
     host: Host
+    expected: Expected = field(default_factory=Expected)
     sections: Mapping[str, Any] = field(default_factory=dict)
     shared: SharedObjects = field(default_factory=SharedObjects)
     supervisor: Supervisor = field(default_factory=Supervisor)

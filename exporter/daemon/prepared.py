@@ -78,8 +78,8 @@ def prepare(config: Config, context: Context, shard: Shard) -> Prepared:
     Raises:
         ConfigError: A source cannot be built.
     """
-    context = replace(context, sections=config.sources)
     expected = config.expect.for_host(context.host.name)
+    context = replace(context, sections=config.sources, expected=expected)
     configured: dict[SourceKey, ConfiguredSource] = {}
     for definition in sources.SOURCES:
         for source in sources.build_sources(definition, context):

@@ -1,9 +1,10 @@
 """All checks, in the order in which they are shown."""
 
-from exporter.preflight import gpudirect, host_settings, infiniband, links, nccl_settings, roce
+from exporter.preflight import expectations, gpudirect, host_settings, infiniband, links, nccl_settings, roce
 from exporter.preflight.results import Check
 
 CHECKS: tuple[Check, ...] = (
+    *expectations.CHECKS,
     *links.CHECKS,
     *gpudirect.CHECKS,
     *roce.CHECKS,

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from exporter.config.schema import Expected
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciLink:
@@ -218,6 +220,8 @@ class HostFacts:
         processes: Processes of jobs; None if none could be looked for.
         nccl_conf: Lines of /etc/nccl.conf; empty if there is none.
         unread: Names of the fields above that could not be read.
+        expected: What the configuration expects of this host.
+        excluded: RDMA devices that the configuration excludes, of which nothing is expected.
     """
 
     host: str
@@ -229,6 +233,8 @@ class HostFacts:
     processes: Sequence[JobProcess] | None = None
     nccl_conf: Sequence[str] = ()
     unread: frozenset[str] = frozenset()
+    expected: Expected = field(default_factory=Expected)
+    excluded: frozenset[str] = frozenset()
 
     def network_port(self, device: str) -> NetworkPortFacts | None:
         """Return a network device; None if it is not one of the hardware here."""

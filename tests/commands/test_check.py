@@ -170,19 +170,26 @@ def test_the_example_of_the_document_is_what_the_command_prints(capsys, host, mo
 
 
 @pytest.mark.parametrize(
-    ("change", "status"), [(None, 0), ("width", 1), ("memlock", 0)], ids=["good", "listed check", "other check"]
+    ("change", "status"),
+    [(None, 0), ("width", 1), ("memlock", 0), ("gpus", 1), ("invalid", 0)],
+    ids=["good", "listed check", "other check", "expectation", "invalid expectation"],
 )
 def test_the_prolog_drains_a_node_for_a_listed_check_only(host, tmp_path, change, status):
     if change == "width":
         narrow(host)
     elif change == "memlock":
         host.process(4242, memlock="65536", RANK="0", WORLD_SIZE="8")
+    config = tmp_path / "config.yml"
+    config.write_text(
+        {"gpus": "expect: {gpus: 8}", "invalid": "expect: {gpus: eight}"}.get(change, "expect: {gpus: 2}")
+    )
     program = tmp_path / "fabric-exporter"
     flags = " ".join(host.arguments)
     program.write_text(f'#!/bin/sh\nshift\nexec "{sys.executable}" -m exporter check {flags} "$@"\n')
     program.chmod(0o755)
     script = ROOT / "deploy" / "slurm" / "check-prolog.sh"
-    done = subprocess.run([script], env={**os.environ, "FABRIC_EXPORTER": str(program)}, cwd=ROOT, check=False)
+    environment = {**os.environ, "FABRIC_EXPORTER": str(program), "FABRIC_EXPECT": str(config)}
+    done = subprocess.run([script], env=environment, cwd=ROOT, check=False)
     assert done.returncode == status
 
 

@@ -158,7 +158,9 @@ WORDS = {
     BitRate: "link speed",
     Amount: "amount",
     tuple[str, ...]: "list of text",
+    tuple[int, ...]: "list of whole numbers",
     dict[str, str]: "mapping of text",
+    typing.Literal["dscp", "pcp"]: "`dscp` or `pcp`",
     typing.Literal["leaf", "spine", "core"]: "`leaf`, `spine` or `core`",
     options.Snmp.__annotations__["version"]: "`1`, `2c` or `3`",
     typing.get_args(options.Snmp.__annotations__["auth"])[0]: "`md5`, `sha`, `sha224`, `sha256`, `sha384` or `sha512`",
@@ -242,7 +244,7 @@ def paths(value: object, path: str = "") -> Iterator[str]:
     if isinstance(value, list):
         for one in value:
             yield from paths(one, f"{path}[]")
-    elif isinstance(value, dict) and not path.endswith(".rails"):
+    elif isinstance(value, dict) and not path.endswith((".rails", ".firmware")):
         for key, one in value.items():
             place = f"{path}.{'*' if path == 'jobs' else key}".removeprefix(".")
             yield place

@@ -9,6 +9,7 @@ import socket
 import pytest
 
 from exporter.core.source import Host
+from exporter.preflight import expectations
 from exporter.preflight.checks import CHECKS
 from exporter.preflight.results import Result, evaluate
 from exporter.sources.common.host_ports import nic_reader
@@ -59,7 +60,8 @@ def test_a_good_host_passes_all_checks_that_it_has(host):
     absent = {
         check for check, results in found.items() if [result for _, result, _, _ in results] == ["not_applicable"]
     }
-    assert absent == {"infiniband_port", "infiniband_subnet_manager", "infiniband_partition", "nccl_conf"}
+    of_infiniband = {"infiniband_port", "infiniband_subnet_manager", "infiniband_partition"}
+    assert absent == {*of_infiniband, "nccl_conf", *(check.name for check in expectations.CHECKS)}
 
 
 def test_an_empty_host_raises_nothing_and_passes_nothing(tmp_path):

@@ -4,8 +4,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from exporter.config.schema import Expected
 from exporter.core.source import Failure, Host
 from exporter.linux.nic_reader import NicReader
 from exporter.linux.rdma_reader import RdmaReader
@@ -17,12 +18,28 @@ from exporter.sources.hostcheck.readers.network_ports import read_network_ports
 from exporter.sources.hostcheck.readers.pci_functions import Roots, read_functions, read_gpus
 from exporter.sources.hostcheck.readers.rdma_ports import read_rdma_ports
 from exporter.sources.lldp.options import LldpOptions
+from exporter.sources.rdma.options import RdmaOptions
 
 NCCL_CONF = Path("/etc/nccl.conf")
 LLDP = Path(LldpOptions().folder)
 
 MAX_CONF = 1 << 16
 """Bytes of nccl.conf that are read."""
+
+
+class Configured(NamedTuple):
+    """What the configuration expects of the host, and which RDMA devices it selects; None for all."""
+
+    expected: Expected = Expected()
+    rdma: RdmaOptions | None = None
+
+    def excludes(self, device: str) -> bool:
+        """Return whether the configuration excludes an RDMA device."""
+        return self.rdma is not None and not self.rdma.matches(device)
+
+
+NOTHING = Configured()
+"""Nothing is expected, and all devices are selected."""
 
 
 def readings(
@@ -55,10 +72,17 @@ def readings(
     }
 
 
-def host_facts(host: Host, answers: Mapping[str, Any]) -> HostFacts:
+def host_facts(host: Host, answers: Mapping[str, Any], configured: Configured = NOTHING) -> HostFacts:
     """Return the facts of a host, from the results of `readings`; what failed is unknown."""
     read = {name: one for name, one in answers.items() if not isinstance(one, Exception)}
-    return HostFacts(host=host.name, unread=frozenset(answers.keys() - read.keys()), **read)
+    devices = {one.device for one in read.get("rdma_ports", ())}
+    return HostFacts(
+        host=host.name,
+        unread=frozenset(answers.keys() - read.keys()),
+        expected=configured.expected,
+        excluded=frozenset(name for name in devices if configured.excludes(name)),
+        **read,
+    )
 
 
 def _with_rdma(host: Host, rdma: Callable[[], RdmaReader], failures: list[Failure]) -> Sequence[RdmaPortFacts]:

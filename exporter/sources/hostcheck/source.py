@@ -21,7 +21,7 @@ from exporter.preflight.results import Finding, Result, counts, evaluate
 from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import SCAN, nic_reader, nic_turns
-from exporter.sources.hostcheck.host_facts import host_facts, readings
+from exporter.sources.hostcheck.host_facts import Configured, host_facts, readings
 from exporter.sources.hostcheck.metrics import RESULTS, STATUS, UNLISTED
 from exporter.sources.hostcheck.options import HostcheckOptions
 from exporter.sources.pci.topology import find_gpus, list_folder
@@ -50,19 +50,25 @@ class HostcheckSource:
     changed: asyncio.Event | None = None
 
     def __init__(
-        self, options: HostcheckOptions, host: Host, nic: Callable[[], NicReader], rdma: Callable[[], RdmaReader]
+        self,
+        options: HostcheckOptions,
+        host: Host,
+        configured: Configured,
+        nic: Callable[[], NicReader],
+        rdma: Callable[[], RdmaReader],
     ) -> None:
         """Read nothing yet.
 
         Args:
-            options: The configuration.
+            options: The configuration of this source.
             host: This host.
+            configured: What other sections expect of the host.
             nic: Opens the reader of network devices, for each read.
             rdma: Opens that of RDMA devices.
         """
         self.interval = float(options.interval)
-        self.settings = options
-        self._host, self._nic, self._rdma = host, nic, rdma
+        self.settings = (options, configured)
+        self._host, self._configured, self._nic, self._rdma = host, configured, nic, rdma
         self._checks = [check for check in CHECKS if options.matches(check.name)]
         # Only calls into network devices take turns with other sources, which would wait for the others too.
         self._network = BlockingCalls("hostcheck-nic", CALL_DEADLINE, nic_turns(host))
@@ -81,7 +87,7 @@ class HostcheckSource:
         others = {kind: call for kind, call in calls.items() if kind != NETWORK}
         answers = await self._serial.run(list(others.items())) | await self._network.run(list(network.items()))
         failures += [failure_of(kind, one, kind) for kind, one in answers.items() if isinstance(one, Exception)]
-        results = evaluate(self._checks, host_facts(self._host, answers))
+        results = evaluate(self._checks, host_facts(self._host, answers, self._configured))
         return Reading(self._tables(results, monotonic()), failures)
 
     async def close(self) -> None:
@@ -121,7 +127,9 @@ def worst_results(results: Mapping[str, Sequence[Finding]]) -> Mapping[tuple[str
 
 
 def _build(options: HostcheckOptions, context: Context) -> list[Source]:
-    return [HostcheckSource(options, context.host, nic_reader(context.host), rdma_reader(context.host))]
+    host = context.host
+    configured = Configured(context.expected, context.sections.get("rdma"))
+    return [HostcheckSource(options, host, configured, nic_reader(host), rdma_reader(host))]
 
 
 DEFINITION = Definition("hostcheck", HostcheckOptions, (RESULTS, STATUS, UNLISTED), _build)
