@@ -130,7 +130,7 @@ def _versions(facts: HostFacts) -> Iterator[Finding]:
     if expected.kernel is not None:
         yield _judge_version("kernel", facts.kernel.release, expected.kernel)
     if expected.nvidia_driver is not None:
-        yield _judge_version("NVIDIA driver", _driver_version(facts.kernel.nvidia), expected.nvidia_driver)
+        yield _judge_version("NVIDIA driver", driver_version(facts.kernel.nvidia), expected.nvidia_driver)
     for one in _ports(facts):
         patterns = (text for board, text in (expected.firmware or {}).items() if fnmatchcase(one.board, board))
         pattern = next(patterns, None)
@@ -138,7 +138,7 @@ def _versions(facts: HostFacts) -> Iterator[Finding]:
             yield _judge_version(one.name, one.firmware, pattern)
 
 
-def _driver_version(text: str) -> str:
+def driver_version(text: str) -> str:
     """Return the version in the text of /proc/driver/nvidia/version: the first word that begins with a digit."""
     return next((word for word in text.split() if word[0].isdigit()), "")
 

@@ -18,7 +18,7 @@ class Sample(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a host has a property: a rail, a device, or the host itself (`""`)."""
+    """Where a host has a property: a rail, a device, its class, a job, or the host itself (`""`)."""
 
     kind: str
     name: str
@@ -69,6 +69,12 @@ COUNTS: Mapping[str, str] = MappingProxyType(
 )
 """Properties that are the number of series of a metric."""
 
+SETTINGS = frozenset(
+    {"kernel", "NVIDIA driver", "NUMA balancing", "CPU governor", "IOMMU", "GPUs"}
+    | {"ECN notification point", "ECN reaction point", "variables of NCCL", "locked memory"}
+)
+"""Settings of the source `hostcheck` that no other metric has; of several values of a host all are compared."""
+
 
 def properties_of(samples: Iterable[Sample]) -> Mapping[Property, str]:
     """Return the properties of one host; what a host does not report is absent."""
@@ -80,6 +86,9 @@ def properties_of(samples: Iterable[Sample]) -> Mapping[Property, str]:
         for label in LABELS.get(one.name, ()):
             if value := one.labels.get(label, ""):
                 found[Property(place, label.replace("_", " "))] = value
+        if one.name == "fabric_check_setting_info" and one.labels.get("setting") in SETTINGS:
+            what = Property(Place("", one.labels.get("class", "")), one.labels["setting"])
+            found[what] = ", ".join(sorted({*filter(None, [found.get(what)]), one.labels.get("value", "")}))
         if one.name in VALUES:
             found[Property(place, VALUES[one.name])] = f"{one.value:g}"
     for name, number in counted.items():

@@ -18,6 +18,7 @@ RULES = ROOT / "alerts" / "fabric.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
 ALERTS = {
     "FabricCharacterDeviceMissing",
+    "FabricCheckFailed",
     "FabricCnpsIgnored",
     "FabricCollectorDisconnected",
     "FabricCongestion",
@@ -59,6 +60,7 @@ ALERTS = {
     "FabricRailImbalance",
     "FabricRailMiscabled",
     "FabricRetransmissions",
+    "FabricSettingDiffers",
     "FabricSourceStale",
     "FabricStraggler",
     "FabricSubnetManagerMissing",
@@ -70,6 +72,7 @@ ALERTS = {
     "FabricTimingsLost",
     "FabricUplinkImbalance",
     "FabricUplinkOverloaded",
+    "FabricVersionDiffers",
 }
 
 
@@ -144,6 +147,7 @@ def test_names_labels_and_annotations_keep_to_the_conventions(rule):
 
 
 PLACES = {
+    "host": ({"host"},),
     "rdma": ({"host"},),
     "nic": ({"host", "device"},),
     "pci": ({"host", "pci"},),

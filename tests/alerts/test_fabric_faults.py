@@ -120,7 +120,13 @@ WITH_LOGS = (
         UNEVEN,
     ),
     # The switch has an alert about its own port, if it is down for long.
-    Case("missing-port:gpu-003/7@430s-500s", "pager", "FabricPortsMissing", ({"host": "gpu-003"},), UPLINKS),
+    Case(
+        "missing-port:gpu-003/7@430s-500s",
+        "pager",
+        "FabricPortsMissing",
+        ({"host": "gpu-003"},),
+        (*UPLINKS, "FabricSettingDiffers"),
+    ),
     # PCIe links are read once a minute; the pauses of the adapter are an alert sooner.
     Case(
         "slow-pcie:gpu-002/1@425s-520s",

@@ -46,3 +46,25 @@ def test_properties_are_compared_by_rail_where_ports_have_one():
         Property(Place("device", "eth5"), "pfc"): "3",
         Property(Place("", ""), "number of RDMA ports"): "1",
     }
+
+
+def setting(of, name, value):
+    labels = {"host": "gpu-001", "class": of, "setting": name, "value": value}
+    return Sample("fabric_check_setting_info", labels, 1.0)
+
+
+def test_settings_are_compared_in_a_class_or_a_job_and_those_that_other_metrics_have_are_not_repeated():
+    found = properties_of(
+        [
+            setting("mlx5, GPUs", "kernel", "6.8.0"),
+            setting("mlx5, GPUs", "CPU governor", "powersave"),
+            setting("mlx5, GPUs", "CPU governor", "performance"),
+            setting("mlx5, GPUs", "MTU", "9000"),
+            setting("job 77", "variables of NCCL", "NCCL_IB_TC=106"),
+        ]
+    )
+    assert found == {
+        Property(Place("", "mlx5, GPUs"), "kernel"): "6.8.0",
+        Property(Place("", "mlx5, GPUs"), "CPU governor"): "performance, powersave",
+        Property(Place("", "job 77"), "variables of NCCL"): "NCCL_IB_TC=106",
+    }

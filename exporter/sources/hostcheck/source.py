@@ -18,11 +18,12 @@ from exporter.linux.nic_reader import NicReader
 from exporter.linux.rdma_reader import RdmaReader
 from exporter.preflight.checks import CHECKS
 from exporter.preflight.results import Finding, Result, counts, evaluate
+from exporter.preflight.settings import Setting, settings_of
 from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import SCAN, nic_reader, nic_turns
 from exporter.sources.hostcheck.host_facts import Configured, host_facts, readings
-from exporter.sources.hostcheck.metrics import RESULTS, STATUS, UNLISTED
+from exporter.sources.hostcheck.metrics import RESULTS, SETTING, STATUS, UNLISTED
 from exporter.sources.hostcheck.options import HostcheckOptions
 from exporter.sources.pci.topology import find_gpus, list_folder
 from exporter.sources.rdma.ports import rdma_reader
@@ -35,6 +36,11 @@ NETWORK = "network_ports"
 
 MAX_OBJECTS = 100
 """Objects with a result of warn or fail that have series; failures first."""
+
+MAX_SETTINGS = 64
+"""Values of settings that have series."""
+
+SCHEMAS = (RESULTS, STATUS, SETTING, UNLISTED)
 
 MAX_EVIDENCE = 200
 """Characters of the label `evidence`."""
@@ -73,7 +79,7 @@ class HostcheckSource:
         # Only calls into network devices take turns with other sources, which would wait for the others too.
         self._network = BlockingCalls("hostcheck-nic", CALL_DEADLINE, nic_turns(host))
         self._serial = BlockingCalls("hostcheck", CALL_DEADLINE, host.hardware.turns("hostcheck"))
-        self._keepers = {schema: RowKeeper(schema.labels) for schema in (RESULTS, STATUS, UNLISTED)}
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
 
     async def applies(self) -> bool:
         """Return whether the host has RDMA devices or GPUs."""
@@ -87,17 +93,21 @@ class HostcheckSource:
         others = {kind: call for kind, call in calls.items() if kind != NETWORK}
         answers = await self._serial.run(list(others.items())) | await self._network.run(list(network.items()))
         failures += [failure_of(kind, one, kind) for kind, one in answers.items() if isinstance(one, Exception)]
-        results = evaluate(self._checks, host_facts(self._host, answers, self._configured))
-        return Reading(self._tables(results, monotonic()), failures)
+        facts = host_facts(self._host, answers, self._configured)
+        results, settings = evaluate(self._checks, facts), settings_of(facts)
+        return Reading(self._tables(results, settings, monotonic()), failures)
 
     async def close(self) -> None:
         """Stop the worker threads."""
         self._serial.close()
         self._network.close()
 
-    def _tables(self, results: Mapping[str, Sequence[Finding]], now: float) -> list[Table]:
-        counted, listed, unlisted = TableBuilder(RESULTS), TableBuilder(STATUS), TableBuilder(UNLISTED)
+    def _tables(self, results: Mapping[str, Sequence[Finding]], settings: Sequence[Setting], now: float) -> list[Table]:
+        made = {schema: TableBuilder(schema) for schema in SCHEMAS}
+        counted, listed, unlisted = made[RESULTS], made[STATUS], made[UNLISTED]
         for check, found in results.items():
+            if all(one.result is Result.NOT_APPLICABLE for one in found):
+                continue  # the series of a host are few
             for result, number in counts(found).items():
                 if number:
                     counted.row((check, result.value), {"results": number})
@@ -106,8 +116,9 @@ class HostcheckSource:
             info = (one.result.value, one.evidence[:MAX_EVIDENCE])
             listed.row((check, name), {"status": LEVELS[one.result], "info": info})
         unlisted.row((), {"unlisted": max(len(attention) - MAX_OBJECTS, 0)})
-        tables = {RESULTS: counted, STATUS: listed, UNLISTED: unlisted}
-        return [one.table(self._keepers[schema], now) for schema, one in tables.items() if len(one.keys)]
+        for setting in settings[:MAX_SETTINGS]:
+            made[SETTING].row(setting, {"setting_info": (self._host.name,)})
+        return [one.table(self._keepers[schema], now) for schema, one in made.items() if len(one.keys)]
 
 
 def _has_devices(host: Host) -> bool:
@@ -132,4 +143,4 @@ def _build(options: HostcheckOptions, context: Context) -> list[Source]:
     return [HostcheckSource(options, host, configured, nic_reader(host), rdma_reader(host))]
 
 
-DEFINITION = Definition("hostcheck", HostcheckOptions, (RESULTS, STATUS, UNLISTED), _build)
+DEFINITION = Definition("hostcheck", HostcheckOptions, SCHEMAS, _build)
