@@ -1,0 +1,52 @@
+{{/*
+Names and labels. Those of a role take a dict: `root`, the name of the `role`, and its `values`.
+*/}}
+{{- define "fabric-exporter.name" -}}
+{{ .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "fabric-exporter.fullname" -}}
+{{- $name := include "fabric-exporter.name" . }}
+{{- $both := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
+{{- .Values.fullnameOverride | default $both | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "fabric-exporter.selector" -}}
+app.kubernetes.io/name: {{ include "fabric-exporter.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "fabric-exporter.labels" -}}
+{{ include "fabric-exporter.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end }}
+
+{{- define "fabric-exporter.role.name" -}}
+{{ include "fabric-exporter.fullname" .root }}-{{ .role }}
+{{- end }}
+
+{{- define "fabric-exporter.role.selector" -}}
+{{ include "fabric-exporter.selector" .root }}
+app.kubernetes.io/component: {{ .role }}
+{{- end }}
+
+{{- define "fabric-exporter.role.metadata" -}}
+name: {{ include "fabric-exporter.role.name" . }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "fabric-exporter.labels" .root | nindent 2 }}
+  app.kubernetes.io/component: {{ .role }}
+{{- end }}
+
+{{/*
+The enabled roles, as a JSON object of their values.
+*/}}
+{{- define "fabric-exporter.roles" -}}
+{{- $enabled := dict }}
+{{- range $role := list "node" "switches" "infiniband" "collector" }}
+{{- with index $.Values $role }}
+{{- if .enabled }}{{ $_ := set $enabled $role . }}{{ end }}
+{{- end }}
+{{- end }}
+{{- toJson $enabled }}
+{{- end }}
