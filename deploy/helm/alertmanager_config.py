@@ -7,7 +7,6 @@ objects. A key that is not listed here is an error, so that none is lost.
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
 
 import yaml
 
@@ -63,8 +62,12 @@ GLOBALS = {"pagerduty_url": ("pagerduty_configs", "url"), "slack_api_url_file": 
 MATCHER = re.compile(r"(\w+)\s*(=~|!~|!=|=)\s*(.*)")
 
 
-def converted(text: str) -> str:
-    """Return the `spec` of an AlertmanagerConfig as YAML.
+PARTS = {"receivers.yml": {"receivers"}, "routes.yml": {"route", "inhibitRules"}}
+"""The files that the `spec` is made of, as receivers can be replaced: their keys."""
+
+
+def converted(text: str) -> Mapping[str, str]:
+    """Return the parts of the `spec` of an AlertmanagerConfig as YAML, by the names of their files.
 
     Args:
         text: A configuration of Alertmanager.
@@ -78,10 +81,14 @@ def converted(text: str) -> str:
         for receiver in config["receivers"]:
             for one in receiver.get(kind, ()):
                 one[name] = value
-    return HEAD + yaml.safe_dump(_renamed(config), sort_keys=False, width=120)
+    spec = {NAMES[key]: _member(key, value) for key, value in config.items()}
+    return {
+        name: HEAD + yaml.safe_dump({key: spec[key] for key in spec if key in keys}, sort_keys=False, width=120)
+        for name, keys in PARTS.items()
+    }
 
 
-def _renamed(value: Any) -> Any:
+def _renamed(value: object) -> object:
     if isinstance(value, Mapping):
         return {NAMES[key]: _member(key, one) for key, one in value.items()}
     if isinstance(value, list):
@@ -89,11 +96,11 @@ def _renamed(value: Any) -> Any:
     return value
 
 
-def _member(key: str, value: Any) -> Any:
-    if key in MATCHER_KEYS:
+def _member(key: str, value: object) -> object:
+    if key in MATCHER_KEYS and isinstance(value, list):
         return [matcher(one) for one in value]
     if key.endswith("_file"):
-        return {"name": SECRET, "key": PurePath(value).name}
+        return {"name": SECRET, "key": PurePath(str(value)).name}
     return _renamed(value)
 
 

@@ -1,7 +1,7 @@
-"""Make the chart's table of values, its AlertmanagerConfig, and ../kubernetes: `python deploy/helm/build.py`.
+"""Make what the Helm chart has of other files, and deploy/kubernetes of the chart: `python deploy/helm/build.py`.
 
-The table is made of the comments of values.yaml, the AlertmanagerConfig of alerts/alertmanager.yml, and the manifests by
-rendering the chart with the values in `manifests`.
+The table of values in the chart's README.md is made of the comments of values.yaml, the AlertmanagerConfig of
+alerts/alertmanager.yml, and the manifests by rendering the chart with the values in `manifests`.
 """
 
 import sys
@@ -21,9 +21,10 @@ def pages() -> Mapping[Path, str]:
     readme = CHART / "README.md"
     values = (CHART / "values.yaml").read_text(encoding="utf-8")
     routes = (ROOT / "alerts" / "alertmanager.yml").read_text(encoding="utf-8")
+    parts = alertmanager_config.converted(routes)
     return {
         readme: values_table.with_table(readme.read_text(encoding="utf-8"), values),
-        CHART / "files" / "alertmanagerconfig.yml": alertmanager_config.converted(routes),
+        **{CHART / "files" / "alertmanagerconfig" / name: text for name, text in parts.items()},
     }
 
 

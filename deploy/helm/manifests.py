@@ -15,11 +15,18 @@ HEAD = """\
 # Made by `make docs` of the chart in deploy/helm with deploy/helm/manifests/{name}.yaml; a copy of it may be edited.
 """
 
-ORDER = (
-    "Namespace PriorityClass ServiceAccount ConfigMap DaemonSet StatefulSet Deployment Service NetworkPolicy"
-    " PodMonitor ScrapeConfig"
-).split()
-"""Kinds in the order in which they are created."""
+OBJECTS = (
+    "Namespace",
+    "PriorityClass",
+    "ServiceAccount",
+    "ConfigMap",
+    "DaemonSet",
+    "StatefulSet",
+    "Deployment",
+    "Service",
+    "NetworkPolicy",
+)
+"""Kinds that Kubernetes has, in the order in which they are created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,7 @@ class Manifest:
 
     name: str
     namespace: str
-    kinds: tuple[str, ...] = tuple(ORDER[:-2])
+    kinds: tuple[str, ...] = OBJECTS
 
 
 MANIFESTS = (
@@ -59,8 +66,9 @@ def text(chart: Path, manifest: Manifest) -> str:
     """
     values = (VALUES / f"{manifest.name}.yaml").read_text(encoding="utf-8")
     found = documents(chart, values, manifest.namespace)
+    kinds = [yaml.safe_load(one)["kind"] for one in found]
     chosen = sorted(
-        (ORDER.index(kind), one) for one in found if (kind := yaml.safe_load(one)["kind"]) in manifest.kinds
+        (manifest.kinds.index(kind), one) for kind, one in zip(kinds, found, strict=True) if kind in manifest.kinds
     )
     return HEAD.format(name=manifest.name) + _comments(values) + "---\n".join(one for _, one in chosen)
 

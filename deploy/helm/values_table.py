@@ -1,7 +1,7 @@
 """The table of a chart's values, made of the comments of values.yaml that begin with `# --`."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -48,8 +48,8 @@ def descriptions(values: str) -> Iterator[tuple[tuple[str, ...], str]]:
             words = []
 
 
-def _row(path: tuple[str, ...], words: str, defaults: Any) -> str:
-    value = defaults
+def _row(path: tuple[str, ...], words: str, defaults: Mapping[str, Any]) -> str:
+    value: Any = defaults
     for name in path:
         value = value[name]
     default = json.dumps(value)
