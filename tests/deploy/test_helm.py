@@ -3,6 +3,8 @@
 A variant is a file of the chart's folder `ci`.
 """
 
+import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -344,6 +346,42 @@ def test_what_values_add_to_a_pod_is_in_it() -> None:
     assert "affinity" not in pod["spec"]
     assert pod["spec"]["imagePullSecrets"] == [{"name": "images"}]
     assert flag(container["args"], "--web.config.file") == ["/etc/fabric-exporter-web/web.yml"]
+
+
+# --- commands of the README
+
+README = (ROOT / "deploy" / "README.md").read_text()
+COMMANDS = [shlex.split(line) for line in README.splitlines() if line.startswith("helm ")]
+
+
+def option(words: list[str], name: str) -> str | None:
+    return words[words.index(name) + 1] if name in words else None
+
+
+@pytest.mark.parametrize("words", [one for one in COMMANDS if one[1] != "package"], ids=" ".join)
+def test_a_command_of_the_readme_makes_objects(words: list[str]) -> None:
+    """With values of the flags, or of the file that the README shows."""
+    assert words[1:3] == ["upgrade", "--install"] or words[1] == "template"
+    assert ROOT / words[words.index("fabric-exporter") + 1] == CHART
+    values = engine().parse_set_string(option(words, "--set") or "")
+    if file := option(words, "--values"):
+        (shown,) = re.findall(rf"^```yaml\n# {re.escape(file)}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+        values = yaml.safe_load(shown)
+    manifests = objects(values)
+    kinds = {m["kind"] for m in manifests}
+    assert kinds & WORKLOADS
+    enabled = {key for key, one in values.items() if one.get("enabled")}
+    made_by = {"podMonitor": "PodMonitor", "rules": "PrometheusRule", "dashboards": "ConfigMap"}
+    assert {made_by[key] for key in enabled & made_by.keys()} <= kinds
+    workloads = {(m["kind"].lower(), m["metadata"]["name"]) for m in manifests if m["kind"] in WORKLOADS}
+    namespace = option(words, "--namespace")
+    awaited = re.findall(rf"^kubectl -n {namespace} rollout status (\w+)/(\S+)", README, re.MULTILINE)
+    assert workloads == set(awaited)
+
+
+def test_a_command_of_the_readme_makes_a_package() -> None:
+    """What is in it: test_a_package_renders_as_the_folder_does."""
+    assert [ROOT / one[2] for one in COMMANDS if one[1] == "package"] == [CHART]
 
 
 # --- what is made of the chart

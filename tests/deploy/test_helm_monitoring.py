@@ -1,13 +1,15 @@
 """Rules, routes and dashboards in the Helm chart are those of alerts/ and dashboards/."""
 
 import json
+import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.helpers.charts import builder, objects_of, variant
+from tests.helpers.charts import CHART, builder, engine, objects, objects_of, variant
 from tests.helpers.kubernetes_objects import Manifest
 from tests.helpers.paths import ROOT
 
@@ -55,6 +57,14 @@ def test_dashboards_are_those_of_the_project_with_the_label_of_the_sidecar() -> 
     assert all(len(text) < 1_000_000 for one in made for text in one["data"].values())  # of a ConfigMap: 1 MiB
     namespaces = {one["metadata"]["namespace"] for one in of_kind("monitoring", "ConfigMap")}
     assert namespaces == {"grafana"}
+
+
+@pytest.mark.parametrize(("folder", "values"), [("rules", "rules"), ("dashboards", "dashboards")])
+def test_a_copy_without_what_the_links_lead_to_is_an_error(folder: str, values: str, tmp_path: Path) -> None:
+    chart = tmp_path / CHART.name
+    shutil.copytree(CHART, chart, ignore=shutil.ignore_patterns(folder))
+    with pytest.raises(engine().HelmRenderError, match=rf"files/{folder}/.*links were not followed"):
+        objects({values: {"enabled": True}}, chart=chart)
 
 
 # --- AlertmanagerConfig
@@ -140,7 +150,7 @@ def test_matchers_are_parsed_as_alertmanager_does(text: str, name: str, operator
     assert (found["name"], found["matchType"], found["value"]) == (name, operator, value)
 
 
-def test_promtool_accepts_the_spec_of_a_rule_as_a_file(program: Any, tmp_path: Any) -> None:
+def test_promtool_accepts_the_spec_of_a_rule_as_a_file(program: Any, tmp_path: Path) -> None:
     path = tmp_path / "rules.yml"
     for one in of_kind("all", "PrometheusRule"):
         path.write_text(yaml.safe_dump(one["spec"]))

@@ -50,3 +50,16 @@ The enabled roles, as a JSON object of their values.
 {{- end }}
 {{- toJson $enabled }}
 {{- end }}
+
+{{/*
+The paths of files of the chart, as keys of a JSON object; takes the `root` and a `pattern`. The files are links to others
+of the project, which some tools leave out.
+*/}}
+{{- define "fabric-exporter.files" -}}
+{{- $found := dict }}
+{{- range $path, $_ := .root.Files.Glob .pattern }}{{ $_ := set $found $path true }}{{ end }}
+{{- if not $found }}
+{{- fail (printf "%s: the chart has no such file; links were not followed: make a package of it by `helm package`" .pattern) }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
