@@ -1,7 +1,7 @@
 """Make what the Helm chart has of other files, and deploy/kubernetes of the chart: `python deploy/helm/build.py`.
 
 The table of values in the chart's README.md is made of the comments of values.yaml, the AlertmanagerConfig of
-alerts/alertmanager.yml, and the manifests by rendering the chart with the values in `manifests`.
+alerts/alertmanager.yml, and the manifests by rendering the chart with the values in `manifest_values`.
 """
 
 import sys

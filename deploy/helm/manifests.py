@@ -8,11 +8,11 @@ import yaml
 RELEASE = "fabric-exporter"
 """Name of the release, so that names of objects have no other."""
 
-VALUES = Path(__file__).resolve().parent / "manifests"
+VALUES = Path(__file__).resolve().parent / "manifest_values"
 """One file of values for each. Comments before its first value are those of the manifest."""
 
 HEAD = """\
-# Made by `make docs` of the chart in deploy/helm with deploy/helm/manifests/{name}.yaml; a copy of it may be edited.
+# Made by `make docs` of the chart and deploy/helm/manifest_values/{name}.yaml; a copy of it may be edited.
 """
 
 OBJECTS = (

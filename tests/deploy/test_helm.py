@@ -38,6 +38,8 @@ ROLES = {
 """Values that enable one role."""
 
 EACH = pytest.mark.parametrize("name", VARIANTS)
+EACH_ROLE = pytest.mark.parametrize("name", [one for one in VARIANTS if one != "monitoring"])
+"""Variants with a role: the other has rules and dashboards alone."""
 
 
 def pods(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
@@ -90,17 +92,29 @@ def test_objects_of_a_variant_lie_in_the_namespace_of_the_release() -> None:
     assert {m["metadata"]["namespace"] for m in manifests if m["kind"] != "PriorityClass"} == {NAMESPACE}
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_a_namespace_has_the_strictest_level_that_its_pods_allow(role: str) -> None:
-    labels = one(objects({**ROLES[role], "namespace": {"create": True}}), "Namespace")["metadata"]["labels"]
-    level = "privileged" if role in {"node", "infiniband"} else "restricted"
+@pytest.mark.parametrize(
+    ("values", "level"),
+    [
+        # Pod Security Standards: host network, hostPath and privileged need the first level, root the second.
+        (ROLES["node"], "privileged"),
+        (ROLES["infiniband"], "privileged"),
+        ({"infiniband": {"enabled": True, "deviceResource": "example.net/umad"}}, "baseline"),
+        (ROLES["switches"], "restricted"),
+        (ROLES["collector"], "restricted"),
+        ({**ROLES["collector"], **ROLES["node"]}, "privileged"),
+    ],
+)
+def test_a_namespace_has_the_strictest_level_that_its_pods_allow(values: dict[str, Any], level: str) -> None:
+    labels = one(objects({**values, "namespace": {"create": True}}), "Namespace")["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == level
+    assert f"pod-security.kubernetes.io/enforce={level}\n" in texts(values)["NOTES.txt"]
 
 
 @pytest.mark.parametrize("release", ["fabric-exporter", "r" * 53])
 def test_names_fit(release: str) -> None:
     """The label of a StatefulSet's pod is its name, a hyphen and ten digits: RFC 1123 allows 63 characters."""
     manifests = objects(variant("all"), name=release)
+    assert manifests
     for manifest in manifests:
         longest = 52 if manifest["kind"] in WORKLOADS else 63
         assert len(manifest["metadata"]["name"]) <= longest
@@ -116,10 +130,11 @@ def test_a_release_without_a_role_has_no_pod_and_says_how_to_enable_one() -> Non
 # --- references
 
 
-@EACH
+@EACH_ROLE
 def test_selectors_find_pods_of_one_role(name: str) -> None:
     manifests = objects_of(name)
     labels = {role: pod["metadata"]["labels"] for role, pod in pods(manifests).items()}
+    assert labels
     for manifest in manifests:
         wanted = selector(manifest)
         if wanted is not None:
@@ -133,11 +148,13 @@ def test_selectors_find_pods_of_one_role(name: str) -> None:
             assert all(wanted.items() <= each["metadata"]["labels"].items() for each in services)
 
 
-@EACH
+@EACH_ROLE
 def test_references_lead_to_objects_of_the_variant(name: str) -> None:
     manifests = objects_of(name)
     made = {(m["kind"], m["metadata"]["name"]) for m in manifests}
-    for workload in (m for m in manifests if m["kind"] in WORKLOADS):
+    workloads = [m for m in manifests if m["kind"] in WORKLOADS]
+    assert workloads
+    for workload in workloads:
         pod = workload["spec"]["template"]["spec"]
         assert ("ServiceAccount", pod["serviceAccountName"]) in made
         config_maps = [v["configMap"]["name"] for v in pod["volumes"] if v["name"] == "config"]
@@ -151,9 +168,10 @@ def test_references_lead_to_objects_of_the_variant(name: str) -> None:
         assert mounts == {volume["name"] for volume in pod["volumes"]}
 
 
-@EACH
+@EACH_ROLE
 def test_ports_and_probes_agree(name: str) -> None:
     manifests = objects_of(name)
+    assert pods(manifests)
     for pod in pods(manifests).values():
         (container,) = pod["spec"]["containers"]
         (listen,) = flag(container["args"], "--web.listen-address")
@@ -171,9 +189,10 @@ def test_ports_and_probes_agree(name: str) -> None:
 # --- the program
 
 
-@EACH
+@EACH_ROLE
 def test_flags_and_configurations_are_accepted(name: str, tmp_path: Path) -> None:
     manifests = objects_of(name)
+    assert pods(manifests)
     for pod in pods(manifests).values():
         check_flags(pod["spec"]["containers"][0]["args"])
     for manifest in manifests:

@@ -152,7 +152,9 @@ def test_matchers_are_parsed_as_alertmanager_does(text: str, name: str, operator
 
 def test_promtool_accepts_the_spec_of_a_rule_as_a_file(program: Any, tmp_path: Path) -> None:
     path = tmp_path / "rules.yml"
-    for one in of_kind("all", "PrometheusRule"):
+    rules = of_kind("all", "PrometheusRule")
+    assert rules
+    for one in rules:
         path.write_text(yaml.safe_dump(one["spec"]))
         done = subprocess.run(
             [program("promtool"), "check", "rules", path], capture_output=True, text=True, check=False

@@ -39,16 +39,28 @@ labels:
 {{- end }}
 
 {{/*
-The enabled roles, as a JSON object of their values.
+Names of the enabled roles, as a JSON list.
 */}}
 {{- define "fabric-exporter.roles" -}}
-{{- $enabled := dict }}
+{{- $enabled := list }}
 {{- range $role := list "node" "switches" "infiniband" "collector" }}
-{{- with index $.Values $role }}
-{{- if .enabled }}{{ $_ := set $enabled $role . }}{{ end }}
-{{- end }}
+{{- if (index $.Values $role).enabled }}{{ $enabled = append $enabled $role }}{{ end }}
 {{- end }}
 {{- toJson $enabled }}
+{{- end }}
+
+{{/*
+The strictest Pod Security level that the pods of the enabled roles allow.
+*/}}
+{{- define "fabric-exporter.podSecurity" -}}
+{{- $infiniband := .Values.infiniband }}
+{{- if or .Values.node.enabled (and $infiniband.enabled (not $infiniband.deviceResource)) -}}
+privileged
+{{- else if $infiniband.enabled -}}
+baseline
+{{- else -}}
+restricted
+{{- end }}
 {{- end }}
 
 {{/*
