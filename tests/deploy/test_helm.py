@@ -1,11 +1,10 @@
-"""The Helm chart: each variant is valid, has no more rights than pinned, and names existing objects only.
+"""The Helm chart: each variant is valid, is accepted by the program, and names existing objects only.
 
 A variant is a file of the chart's folder `ci`.
 """
 
 import re
 import shlex
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,23 @@ import yaml
 
 from exporter.config.shard import Shard
 from exporter.mqtt.topics import parse_slots
-from tests.helpers.charts import CHART, NAMESPACE, VARIANTS, builder, engine, objects, objects_of, texts, variant
+from tests.helpers.charts import (
+    CHART,
+    NAMESPACE,
+    VARIANTS,
+    builder,
+    containers,
+    engine,
+    objects,
+    objects_of,
+    pods,
+    texts,
+    variant,
+)
 from tests.helpers.kubernetes_objects import (
     NEWEST,
     OLDEST,
     WORKLOADS,
-    Manifest,
     check_configuration,
     check_flags,
     check_shape,
@@ -40,16 +50,6 @@ ROLES = {
 EACH = pytest.mark.parametrize("name", VARIANTS)
 EACH_ROLE = pytest.mark.parametrize("name", [one for one in VARIANTS if one != "monitoring"])
 """Variants with a role: the other has rules and dashboards alone."""
-
-
-def pods(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
-    """Return the pod templates of all workloads by their role."""
-    found = [one["spec"]["template"] for one in manifests if one["kind"] in WORKLOADS]
-    return {pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod for pod in found}
-
-
-def containers(pod: Manifest) -> list[Manifest]:
-    return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
 
 
 # --- shape
@@ -260,95 +260,6 @@ def test_an_image_has_the_digest_in_place_of_the_tag() -> None:
 
     assert image(repository="images.example.net/e", tag="1.2") == "images.example.net/e:1.2"
     assert image(tag="1.2", digest=digest) == f"fabric-exporter@{digest}"
-
-
-# --- rights
-
-NOBODY, ROOT_USER = 65534, 0
-
-SYSTEM = ("/proc:ro", "/sys:ro")
-SHARED = "/run/fabric-exporter:rw"
-
-RIGHTS = {
-    # variant, role, container: user, capabilities, privileged, namespaces of the host, what it sees of the host
-    ("node", "node", "shared-folder"): (ROOT_USER, [], False, ["Network"], (SHARED,)),
-    ("node", "node", "fabric-exporter"): (NOBODY, [], False, ["Network"], (*SYSTEM, SHARED)),
-    ("node-optics", "node", "fabric-exporter"): (ROOT_USER, ["NET_ADMIN", "NET_RAW"], False, ["Network"], SYSTEM),
-    ("node-options", "node", "fabric-exporter"): (
-        NOBODY,
-        [],
-        False,
-        ["Network", "PID"],
-        (*SYSTEM, "/var/lib/fabric-exporter:rw"),
-    ),
-    ("switches", "switches", "fabric-exporter"): (NOBODY, [], False, [], ()),
-    ("infiniband", "infiniband", "fabric-exporter"): (ROOT_USER, [], True, [], ("/dev/infiniband:rw",)),
-    ("infiniband-device-plugin", "infiniband", "fabric-exporter"): (ROOT_USER, [], False, [], ()),
-    ("collector", "collector", "fabric-exporter"): (NOBODY, [], False, [], ()),
-    ("all", "node", "shared-folder"): (ROOT_USER, [], False, ["Network"], (SHARED,)),
-    ("all", "node", "fabric-exporter"): (NOBODY, [], False, ["Network"], (*SYSTEM, SHARED)),
-    ("all", "switches", "fabric-exporter"): (NOBODY, [], False, [], ()),
-    ("all", "infiniband", "fabric-exporter"): (ROOT_USER, [], True, [], ("/dev/infiniband:rw",)),
-    ("all", "collector", "fabric-exporter"): (NOBODY, [], False, [], ()),
-}
-"""All rights of all containers: what is not here, no container has."""
-
-
-def rights(pod: Manifest, container: Manifest) -> tuple[Any, ...]:
-    context = {**pod.get("securityContext", {}), **container["securityContext"]}
-    paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
-    seen = [(paths[m["name"]], m.get("readOnly", False)) for m in container["volumeMounts"] if m["name"] in paths]
-    return (
-        context["runAsUser"],
-        context.get("capabilities", {}).get("add", []),
-        context.get("privileged", False),
-        [name for name in ("Network", "PID", "IPC") if pod.get(f"host{name}", False)],
-        tuple(sorted(f"{path}:{'ro' if read_only else 'rw'}" for path, read_only in seen)),
-    )
-
-
-def every_container() -> dict[tuple[str, str, str], tuple[Manifest, Manifest]]:
-    return {
-        (name, role, container["name"]): (pod["spec"], container)
-        for name in VARIANTS
-        for role, pod in pods(objects_of(name)).items()
-        for container in containers(pod)
-    }
-
-
-def test_rights_are_those_of_the_table() -> None:
-    found = {key: rights(*each) for key, each in every_container().items()}
-    assert found == {key: (*row[:4], tuple(sorted(row[4]))) for key, row in RIGHTS.items()}
-
-
-def test_no_container_writes_to_its_root_or_has_a_token_or_other_rights() -> None:
-    made = every_container()
-    assert made
-    for key, (pod, container) in made.items():
-        context = container["securityContext"]
-        assert pod["automountServiceAccountToken"] is False, key
-        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, key
-        assert context["readOnlyRootFilesystem"] is True, key
-        user, _, privileged, *_ = rights(pod, container)
-        if not privileged:
-            assert context["capabilities"]["drop"] == ["ALL"], key
-            assert context["allowPrivilegeEscalation"] is False, key
-        assert {**pod["securityContext"], **context}.get("runAsNonRoot", False) == (user != 0), key
-        assert set(container["resources"]["limits"]) - {"example.net/umad"} == {"memory"}, key
-        writable = {m["name"] for m in container["volumeMounts"] if not m.get("readOnly", False)}
-        assert writable <= {"shared", "devices"}, key
-
-
-def test_no_account_has_a_token() -> None:
-    accounts = [m for m in objects_of("all") if m["kind"] == "ServiceAccount"]
-    assert len(accounts) == len(ROLES)
-    assert all(one["automountServiceAccountToken"] is False for one in accounts)
-
-
-def test_the_device_plugin_assigns_what_the_volume_would() -> None:
-    pod = pods(objects_of("infiniband-device-plugin"))["infiniband"]["spec"]
-    assert pod["containers"][0]["resources"]["limits"]["example.net/umad"] == 1
-    assert "devices" not in {volume["name"] for volume in pod["volumes"]}
 
 
 def test_what_values_add_to_a_pod_is_in_it() -> None:

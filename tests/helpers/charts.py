@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.helpers.kubernetes_objects import Manifest, parse
+from tests.helpers.kubernetes_objects import WORKLOADS, Manifest, parse
 from tests.helpers.paths import ROOT
 
 BUILDER = ROOT / "deploy" / "helm"
@@ -55,3 +56,14 @@ def objects_of(name: str) -> tuple[Manifest, ...]:
 def variant(name: str) -> dict[str, Any]:
     """Return the values of a variant."""
     return yaml.safe_load((CHART / "ci" / f"{name}-values.yaml").read_text())
+
+
+def pods(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
+    """Return the pod templates of all workloads by their role."""
+    found = [one["spec"]["template"] for one in manifests if one["kind"] in WORKLOADS]
+    return {pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod for pod in found}
+
+
+def containers(pod: Manifest) -> list[Manifest]:
+    """Return the containers of a pod template, the first ones first."""
+    return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
