@@ -60,15 +60,17 @@ lint: $(DEV) ## check style and format
 types: $(DEV) ## check types
 	@$(BIN)/mypy
 	@$(BIN)/mypy alerts
+	@$(BIN)/mypy deploy/helm
 
 bench: $(DEV) ## measure; see benchmarks/README.md
 	@.ci/packages $(TEST_PROGRAMS) $(BENCH_PROGRAMS)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell completion, the boards, the alerts
+docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell completion, the boards, the alerts, the manifests
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python dashboards/build.py
 	@$(BIN)/python alerts/build.py
+	@$(BIN)/python deploy/helm/build.py
 
 # Needs node, npm, Chromium, Prometheus and mosquitto, and ten minutes; no other target and no test needs it.
 pictures: $(RUNTIME) ## take pictures of the boards from two demos, without Grafana; see dashboards/pictures/README.md

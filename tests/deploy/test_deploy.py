@@ -10,15 +10,27 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
 from exporter.config.shard import Shard
 from exporter.outputs.web import parse_listen_address
+from tests.helpers.kubernetes_objects import (
+    NEWEST,
+    OLDEST,
+    WORKLOADS,
+    Manifest,
+    StrictLoader,
+    check_configuration,
+    check_flags,
+    check_shape,
+    documents,
+    flag,
+    one,
+    selector,
+)
 from tests.helpers.paths import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -27,30 +39,10 @@ CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 UNIT = DEPLOY / "systemd" / "fabric-exporter.service"
 PROGRAM = "/opt/fabric-exporter/bin/fabric-exporter"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-OLDEST, NEWEST = "1.29", kubernetes_validate.latest_version().rpartition(".")[0]
-CUSTOM_KINDS = {"PodMonitor", "ScrapeConfig", "JobSet"}  # kinds that Kubernetes has no schema of
 
 SHARED = "/run/fabric-exporter"
 
-Manifest = dict[str, Any]
 Program = Callable[[str], str]
-
-
-class StrictLoader(yaml.SafeLoader):
-    """YAML in which a duplicate key is an error: the API server silently uses the last one."""
-
-
-def unique_mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value]
-    assert len(keys) == len(set(keys)), f"a key twice in {keys} {node.start_mark}"
-    return loader.construct_mapping(node, deep=True)
-
-
-StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, unique_mapping)
-
-
-def documents(path: Path) -> list[Manifest]:
-    return list(yaml.load_all(path.read_text(), Loader=StrictLoader))
 
 
 MANIFESTS = [
@@ -64,13 +56,8 @@ FABRIC = documents(DEPLOY / "kubernetes" / "infiniband-poller.yaml")
 COLLECTOR = documents(DEPLOY / "kubernetes" / "collector.yaml")
 
 
-def one(manifests: list[Manifest], kind: str) -> Manifest:
-    (found,) = (manifest for manifest in manifests if manifest["kind"] == kind)
-    return found
-
-
 def pod_of(manifests: list[Manifest]) -> Manifest:
-    (found,) = (one for one in manifests if one["kind"] in {"DaemonSet", "StatefulSet", "Deployment"})
+    (found,) = (one for one in manifests if one["kind"] in WORKLOADS)
     return found["spec"]["template"]
 
 
@@ -90,11 +77,7 @@ UNPRIVILEGED = pytest.mark.parametrize("manifests", [NODE, SWITCHES, COLLECTOR],
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("manifest", MANIFESTS)
 def test_manifest_has_the_shape_that_kubernetes_wants(manifest: Manifest, version: str) -> None:
-    if manifest["kind"] in CUSTOM_KINDS:
-        with pytest.raises(kubernetes_validate.SchemaNotFoundError):
-            kubernetes_validate.validate(manifest, version, strict=True)
-    else:
-        assert kubernetes_validate.validate(manifest, version, strict=True) == version
+    check_shape(manifest, version)
 
 
 @ALL
@@ -113,20 +96,11 @@ def test_no_secret_is_shipped() -> None:
 @ALL
 def test_selectors_find_the_pod(manifests: list[Manifest]) -> None:
     labels = pod_of(manifests)["metadata"]["labels"]
-    assert {"DaemonSet", "StatefulSet", "Deployment"} & {manifest["kind"] for manifest in manifests}
+    assert any(selector(manifest) for manifest in manifests)
     for manifest in manifests:
-        spec = manifest.get("spec", {})
-        match manifest["kind"]:
-            case "DaemonSet" | "StatefulSet" | "Deployment":
-                wanted = spec["selector"]["matchLabels"]
-            case "Service":
-                wanted = spec["selector"]
-            case "NetworkPolicy":
-                wanted = spec["podSelector"]["matchLabels"]
-            case _:
-                continue
-        assert wanted
-        assert wanted.items() <= labels.items(), manifest["kind"]
+        if (wanted := selector(manifest)) is not None:
+            assert wanted
+            assert wanted.items() <= labels.items(), manifest["kind"]
 
 
 def test_selectors_distinguish_the_roles() -> None:
@@ -430,12 +404,9 @@ def test_switch_poller_reaches_its_switches_only() -> None:
 # --- The program behind the manifests
 
 
-def flag(args: list[str], name: str) -> list[str]:
-    return [value for key, _, value in (arg.partition("=") for arg in args) if key == name]
-
-
 def config_text(manifests: list[Manifest]) -> str:
     (path,) = flag(container_of(manifests)["args"], "--config.file")
+    path = path.replace("$(NODE_NAME)", f"{pod_of(manifests)['spec']['serviceAccountName']}-0")  # of a StatefulSet
     config_map = one(manifests, "ConfigMap")
     (mount,) = (m["mountPath"] for m in container_of(manifests)["volumeMounts"] if m["name"] == "config")
     assert Path(path).parent == Path(mount)
@@ -460,17 +431,12 @@ def unit_args() -> list[str]:
     ids=[*ROLES, "systemd"],
 )
 def test_flags_exist(args: list[str]) -> None:
-    cli = importlib.import_module("exporter.cli")
-    # Kubernetes puts the address of the node in before the program sees it.
-    cli.parser().parse_args([arg.replace("$(HOST_IP)", "192.0.2.1") for arg in args])
+    check_flags(args)
 
 
 @ALL
 def test_configuration_is_accepted(manifests: list[Manifest], tmp_path: Path) -> None:
-    loading = importlib.import_module("exporter.daemon.loading")
-    path = tmp_path / "config.yaml"
-    path.write_text(config_text(manifests))
-    loading.load_config(path)
+    check_configuration(config_text(manifests), tmp_path)
 
 
 # --- Container image
@@ -643,6 +609,7 @@ def test_readme_shows_commands() -> None:
     assert {words[0] for words in commands()} == {
         "podman",
         "kubectl",
+        "helm",
         "python3",
         "/opt/fabric-exporter/bin/pip",
         "install",
@@ -655,7 +622,8 @@ def test_readme_shows_commands() -> None:
 @pytest.mark.parametrize("words", COMMANDS)
 def test_files_in_the_readme_exist(words: list[str]) -> None:
     inside = [word for word in words if word.startswith("deploy/") or word.endswith(".txt")]
-    assert [word for word in inside if not (ROOT / word).is_file()] == []
+    kind = Path.is_dir if words[0] == "helm" else Path.is_file
+    assert [word for word in inside if not kind(ROOT / word)] == []
 
 
 def test_links_in_the_readme_lead_somewhere() -> None:
@@ -672,10 +640,10 @@ def test_objects_in_the_readme_exist(words: list[str]) -> None:
         assert ("namespace", words[words.index("-n") + 1]) in made
     for word in words:
         kind, slash, name = word.partition("/")
-        if slash and kind in {"daemonset", "statefulset"}:
+        if slash and kind in {"daemonset", "statefulset", "deployment"}:
             assert (kind, name) in made
     if "namespace" in words:
-        assert ("namespace", words[-1]) in made
+        assert ("namespace", words[words.index("namespace") + 1]) in made
 
 
 def test_readme_installs_every_file_of_systemd_to_where_it_is_looked_for() -> None:
