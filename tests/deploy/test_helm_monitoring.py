@@ -1,6 +1,7 @@
 """Rules, routes and dashboards in the Helm chart are those of alerts/ and dashboards/."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -75,7 +76,7 @@ def as_text(matcher: dict[str, str]) -> str:
 
 
 def plain(matchers: list[str]) -> list[str]:
-    return [one.replace(" ", "").replace('"', "") for one in matchers]
+    return [re.sub(r'^(\w+) *([!=]~|!?=) *"?(.*?)"?$', r"\1\2\3", one) for one in matchers]
 
 
 def made(name: str) -> dict[str, Any]:
