@@ -23,6 +23,27 @@ def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
     stream.flush()
 
 
+def print_output(lines: Iterable[str]) -> None:
+    """Print the whole output of a command, with colours on a terminal only.
+
+    A reader of standard output that has ended, such as `head`, does not change the status of the command.
+
+    Raises:
+        OSError: Standard output cannot be written for another reason.
+    """
+    try:
+        print_lines(sys.stdout, lines)
+    except BrokenPipeError:
+        drop_output()
+
+
+def drop_output() -> None:
+    """Write what follows on standard output to nowhere, or the flush at the end of the program fails too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def show_progress(text: str) -> None:
     """Show a line on standard error in place of the last one, if that is a terminal; an empty one clears it."""
     if sys.stderr.isatty():

@@ -136,7 +136,7 @@ class NetworkPortFacts:
         pause: Whether the port accepts and sends pause frames of 802.3x, each.
         ecn: By role (`notification_point`, `reaction_point`) and priority, whether congestion control is on.
         rp_filter, arp_ignore, arp_announce: Settings of IPv4, each the maximum of the device's and that of all.
-        networks: Its IPv4 networks.
+        networks: Its IPv4 networks; None if the routing table cannot be read.
         switch_port: Its neighbour; None if none, or several, are known.
     """
 
@@ -152,7 +152,7 @@ class NetworkPortFacts:
     rp_filter: int | None = None
     arp_ignore: int | None = None
     arp_announce: int | None = None
-    networks: Sequence[str] = ()
+    networks: Sequence[str] | None = None
     switch_port: SwitchPortFacts | None = None
 
 
@@ -178,6 +178,19 @@ class JobProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobProcesses:
+    """The processes of jobs that were found.
+
+    Attributes:
+        found: The processes.
+        unread: Why there may be others; empty if all were read.
+    """
+
+    found: Sequence[JobProcess] = ()
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
     """The kernel and what is loaded.
 
@@ -186,7 +199,8 @@ class KernelFacts:
         modules: Names of the modules; None if they cannot be read.
         peer_memory: Whether a peer-memory interface for GPUs is registered.
         nvidia: Text of the driver's version; empty without that driver.
-        numa_balancing: Value of kernel.numa_balancing.
+        numa_balancing: Value of kernel.numa_balancing; None if it cannot be read.
+        has_numa_balancing: Whether the kernel has that setting.
         numa_nodes: Number of NUMA nodes with CPUs.
         governors: Frequency governors and the number of CPUs with each; empty where there are none.
         governor_driver: Driver of the CPU frequency.
@@ -198,6 +212,7 @@ class KernelFacts:
     peer_memory: bool = False
     nvidia: str = ""
     numa_balancing: int | None = None
+    has_numa_balancing: bool = True
     numa_nodes: int | None = None
     governors: Mapping[str, int] = field(default_factory=dict)
     governor_driver: str = ""
@@ -215,7 +230,7 @@ class HostFacts:
         rdma_ports: Ports of RDMA devices.
         network_ports: Network devices that are hardware.
         kernel: The kernel.
-        processes: Processes of jobs; None if none could be looked for.
+        processes: Processes of jobs.
         nccl_conf: Lines of /etc/nccl.conf; empty if there is none.
         unread: Names of the fields above that could not be read.
     """
@@ -226,7 +241,7 @@ class HostFacts:
     rdma_ports: Sequence[RdmaPortFacts] = ()
     network_ports: Sequence[NetworkPortFacts] = ()
     kernel: KernelFacts = field(default_factory=KernelFacts)
-    processes: Sequence[JobProcess] | None = None
+    processes: JobProcesses = field(default_factory=JobProcesses)
     nccl_conf: Sequence[str] = ()
     unread: frozenset[str] = frozenset()
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from exporter.preflight.facts import HostFacts, RdmaPortFacts
+from exporter.preflight.link_layers import INFINIBAND, of_known_layers
 from exporter.preflight.results import Check, Finding, fail, not_applicable, ok, unknown, warn
 
 DISABLED, LINK_UP = 3, 5
@@ -13,7 +14,7 @@ FULL_MEMBER = 0x8000
 
 
 def _ports(facts: HostFacts) -> list[RdmaPortFacts]:
-    return [one for one in facts.rdma_ports if one.link_layer == "InfiniBand"]
+    return [one for one in facts.rdma_ports if one.link_layer == INFINIBAND]
 
 
 def _state(facts: HostFacts) -> Iterator[Finding]:
@@ -87,7 +88,14 @@ def _partition(facts: HostFacts) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check("infiniband_port", "InfiniBand ports are active", ("rdma_ports",), _state),
-    Check("infiniband_subnet_manager", "Ports of one subnet have one subnet manager", ("rdma_ports",), _subnet_manager),
-    Check("infiniband_partition", "Ports are full members of a partition", ("rdma_ports",), _partition),
+    Check("infiniband_port", "InfiniBand ports are active", ("rdma_ports",), of_known_layers(_state)),
+    Check(
+        "infiniband_subnet_manager",
+        "Ports of one subnet have one subnet manager",
+        ("rdma_ports",),
+        of_known_layers(_subnet_manager),
+    ),
+    Check(
+        "infiniband_partition", "Ports are full members of a partition", ("rdma_ports",), of_known_layers(_partition)
+    ),
 )

@@ -106,7 +106,9 @@ def _siblings(facts: HostFacts) -> Iterator[Finding]:
     """Compare the rate of each active RDMA port with that of the others of its kind."""
     groups: dict[str, list[RdmaPortFacts]] = defaultdict(list)
     for one in facts.rdma_ports:
-        if one.is_active and one.rate is not None:
+        if one.state is None or (one.is_active and one.rate is None):
+            yield unknown(one.name, "sysfs does not show the state of the port, or its rate")
+        elif one.is_active:
             groups[one.link_layer].append(one)
     for ports in groups.values():
         usual, number = Counter(one.rate for one in ports).most_common(1)[0]
@@ -129,6 +131,8 @@ def _firmware(facts: HostFacts) -> Iterator[Finding]:
     for one in facts.rdma_ports:
         if one.board and one.firmware:
             boards[one.board].append(one)
+        elif one.board or one.firmware:
+            yield unknown(one.name, "the driver does not show its board, or its firmware: see the vendor's tool")
     for board, ports in sorted(boards.items()):
         versions = Counter(one.firmware for one in ports)
         usual = versions.most_common(1)[0][0]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from exporter.preflight.facts import Gid, HostFacts, NetworkPortFacts, RdmaPortFacts
+from exporter.preflight.link_layers import ETHERNET, of_known_layers
 from exporter.preflight.results import Check, Finding, fail, not_applicable, ok, unknown, warn
 
 HEADERS = 96
@@ -30,12 +31,13 @@ class RocePort(NamedTuple):
     net: NetworkPortFacts
 
 
-def _ports(facts: HostFacts) -> list[RocePort]:
+def _ports(facts: HostFacts, *, with_software: bool = False) -> list[RocePort]:
     """Return the RoCE ports whose network device is hardware of this host."""
     found = []
     for one in facts.rdma_ports:
         net = facts.network_port(one.netdev)
-        if one.link_layer == "Ethernet" and net is not None and one.driver not in NO_ROCE | SOFTWARE:
+        is_software = one.driver in SOFTWARE and not with_software
+        if one.link_layer == ETHERNET and net is not None and one.driver not in NO_ROCE and not is_software:
             found.append(RocePort(one, net))
     return found
 
@@ -124,7 +126,7 @@ def rdma_mtu(mtu: int) -> int | None:
 
 
 def _mtu(facts: HostFacts) -> Iterator[Finding]:
-    for _, net in _ports(facts):
+    for _, net in _ports(facts, with_software=True):
         if net.mtu is None:
             yield unknown(net.device, "the MTU cannot be read")
         elif (size := rdma_mtu(net.mtu)) == RDMA_MTUS[0]:
@@ -157,7 +159,7 @@ def _is_ipv4(gid: Gid) -> bool:
 
 def _gid(facts: HostFacts) -> Iterator[Finding]:
     for one in facts.rdma_ports:
-        if one.link_layer != "Ethernet" or one.driver in NO_ROCE:
+        if one.link_layer != ETHERNET or one.driver in NO_ROCE:
             continue
         if not one.is_active:
             yield not_applicable(one.name, "the port is not active")
@@ -265,22 +267,29 @@ CHECKS = (
         "roce_flow_control",
         "PFC is on for one priority, and global pause is off",
         ("rdma_ports", "network_ports"),
-        _flow_control,
+        of_known_layers(_flow_control),
     ),
-    Check("roce_trust", "Ports trust DSCP", ("rdma_ports", "network_ports"), _trust),
+    Check("roce_trust", "Ports trust DSCP", ("rdma_ports", "network_ports"), of_known_layers(_trust)),
     Check(
         "roce_congestion_control",
         "ECN is on for the lossless priority in both roles",
         ("rdma_ports", "network_ports"),
-        _congestion_control,
+        of_known_layers(_congestion_control),
     ),
-    Check("roce_mtu", "The MTU allows RDMA packets of 4096 bytes", ("rdma_ports", "network_ports"), _mtu),
-    Check("roce_gid", "NCCL picks a GID that is routed", ("rdma_ports",), _gid),
+    Check(
+        "roce_mtu", "The MTU allows RDMA packets of 4096 bytes", ("rdma_ports", "network_ports"), of_known_layers(_mtu)
+    ),
+    Check("roce_gid", "NCCL picks a GID that is routed", ("rdma_ports",), of_known_layers(_gid)),
     Check(
         "roce_switch_port",
         "PFC and MTU agree with the port of the switch",
         ("rdma_ports", "network_ports"),
-        _switch_port,
+        of_known_layers(_switch_port),
     ),
-    Check("roce_ports_alike", "All RoCE ports are configured alike", ("rdma_ports", "network_ports"), _alike),
+    Check(
+        "roce_ports_alike",
+        "All RoCE ports are configured alike",
+        ("rdma_ports", "network_ports"),
+        of_known_layers(_alike),
+    ),
 )

@@ -30,14 +30,16 @@ MAX_CPUS = 4096
 
 def read_kernel(sysfs: Path, procfs: Path) -> KernelFacts:
     """Read the facts; what cannot be read is unknown. Blocks."""
-    balancing = read_text(procfs / "sys" / "kernel" / "numa_balancing")
+    settings = procfs / "sys" / "kernel"
+    balancing = read_text(settings / "numa_balancing")
     policy = sysfs / "devices" / "system" / "cpu"
     return KernelFacts(
-        release=read_text(procfs / "sys" / "kernel" / "osrelease"),
+        release=read_text(settings / "osrelease"),
         modules=_modules(procfs),
         peer_memory=any(os.path.lexists(sysfs / file) for file in PEER_MEMORY),
         nvidia=read_text(procfs / "driver" / "nvidia" / "version"),
         numa_balancing=int(balancing) if balancing in {"0", "1", "2", "3"} else None,
+        has_numa_balancing=os.path.lexists(settings / "numa_balancing") or not settings.is_dir(),
         numa_nodes=_numa_nodes(sysfs),
         governors=_governors(policy),
         governor_driver=read_text(policy / "cpu0" / "cpufreq" / "scaling_driver"),
@@ -60,11 +62,11 @@ def _numa_nodes(sysfs: Path) -> int | None:
 
 
 def _governors(folder: Path) -> dict[str, int]:
-    counted = Counter(
-        read_text(folder / f"cpu{number}" / "cpufreq" / "scaling_governor")
-        for number in range(MAX_CPUS)
-        if os.path.lexists(folder / f"cpu{number}")
-    )
+    try:
+        names = [name for name in os.listdir(folder) if name.startswith("cpu") and name[3:].isdecimal()]  # noqa: PTH208  # names alone
+    except OSError:
+        return {}
+    counted = Counter(read_text(folder / name / "cpufreq" / "scaling_governor") for name in names[:MAX_CPUS])
     counted.pop("", None)
     return dict(counted)
 

@@ -58,7 +58,7 @@ def read_network_ports(
     neighbours = read_switch_ports(lldp, links)
     found = [
         replace(
-            _read_port(host, link, reader, networks.get(link.name, ()), failures),
+            _read_port(host, link, reader, None if networks is None else networks.get(link.name, ()), failures),
             switch_port=neighbours.get(link.ifindex),
         )
         for link in links
@@ -70,7 +70,7 @@ def read_network_ports(
 
 
 def _read_port(
-    host: Host, link: NetworkLink, reader: NicReader, networks: Sequence[str], failures: list[Failure]
+    host: Host, link: NetworkLink, reader: NicReader, networks: Sequence[str] | None, failures: list[Failure]
 ) -> NetworkPortFacts:
     def asked(call: Callable[[str], Answer], nothing: Answer) -> Answer:
         try:
@@ -132,12 +132,17 @@ def _ipv4_setting(procfs: Path, device: str, name: str) -> int | None:
     return max(known) if len(known) == len(values) else None
 
 
-def read_networks(procfs: Path) -> Mapping[str, Sequence[str]]:
-    """Read the IPv4 networks that each device is in, from its routes without a gateway; blocks."""
+def read_networks(procfs: Path) -> Mapping[str, Sequence[str]] | None:
+    """Read the IPv4 networks that each device is in, from its routes without a gateway; blocks.
+
+    None if the routing table cannot be read, is malformed, or is too long.
+    """
     try:
         data, _ = read_untrusted(str(procfs / "net" / "route"), MAX_ROUTES)
     except OSError:
-        return {}
+        return None
+    if not data.startswith(b"Iface") or len(data) > MAX_ROUTES:
+        return None
     found: dict[str, list[str]] = defaultdict(list)
     for line in data.decode("ascii", "replace").splitlines()[1:]:
         fields = line.split()

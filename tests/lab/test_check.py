@@ -1,0 +1,114 @@
+"""`check` and the source `hostcheck` on the devices of the guest, compared with programs of Linux.
+
+No device of the guest has DCB, neither netdevsim nor any card of QEMU: priority flow control is tested with recordings.
+"""
+
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from exporter import cli
+from lab.guest import ADDRESS, address_index, exporter, lines_of, rdma, run
+from tests.helpers.unprivileged import status_without_rights
+
+CONFIG = """
+sources:
+  rdma: {enabled: false}
+  nic: {enabled: false}
+  nccl: {enabled: false}
+  hostcheck: {interval: 1m}
+"""
+
+
+@pytest.fixture
+def roce(card):
+    """Return a SoftRoCE device and the port of a card under it, which has an address."""
+    port = card.ports[0]
+    run("ip", "address", "add", f"{ADDRESS}/24", "dev", port)
+    with rdma("rxe0", "rxe", port) as name:
+        yield name, port
+
+
+def rows_of(text):
+    """Return the results as words and evidence by check and object."""
+    return {(row["check"], row["object"]): (row["result"], row["evidence"]) for row in json.loads(text)["results"]}
+
+
+@pytest.fixture
+def checked(capfd):
+    """Return a function that runs the command as root."""
+
+    def check():
+        assert cli.main(["check", "--json"]) in {0, 1}
+        captured = capfd.readouterr()
+        assert not captured.err
+        return rows_of(captured.out)
+
+    return check
+
+
+def test_the_gid_that_nccl_picks_is_that_of_the_address(roce, checked):
+    device, port = roce
+    index = address_index(device)
+    assert re.search(rf"GID\[ *{index}\]:\s+::ffff:{ADDRESS}, RoCE v2", run("ibv_devinfo", "-v", "-d", device))
+    assert checked()["roce_gid", f"{device}:1"] == ("ok", f"NCCL picks GID {index}, RoCE v2, IPv4")
+    run("ip", "address", "del", f"{ADDRESS}/24", "dev", port)
+    result, evidence = checked()["roce_gid", f"{device}:1"]
+    assert result == "fail"
+    assert "link-local" in evidence
+
+
+@pytest.mark.parametrize(("mtu", "result"), [(1500, "warn"), (2200, "warn"), (4200, "ok"), (9000, "ok")])
+def test_the_mtu_of_rdma_is_that_of_verbs(roce, checked, mtu, result):
+    """As the device itself reports its active MTU: `1024 (3)`."""
+    device, port = roce
+    run("ip", "link", "set", port, "mtu", mtu)
+    active = lines_of("ibv_devinfo", "-d", device)["active_mtu"].split()[0]
+    found, evidence = checked()["roce_mtu", port]
+    assert found == result
+    assert f"MTU {mtu}: RDMA uses {active} bytes" in evidence
+
+
+def test_a_port_that_is_down_is_not_checked_and_no_fault(roce, checked):
+    device, port = roce
+    run("ip", "link", "set", port, "down")
+    assert f"link {device}/1 state DOWN" in run("rdma", "link", "show", f"{device}/1")
+    found = checked()
+    assert found["roce_gid", f"{device}:1"][0] == "not_applicable"
+    assert found["port_speed", port][0] == "unknown"
+    assert not [row for row in found.values() if row[0] in {"warn", "fail"} and device in row[1]]
+
+
+def test_links_of_pci_cards_are_those_of_lspci(pci_cards, program, checked):
+    lspci, found = program("lspci"), checked()
+    for address in pci_cards:
+        shown = run(lspci, "-vv", "-s", address)
+        speed, width = re.search(r"LnkSta:\s+Speed ([\d.]+)GT/s.*Width x(\d+)", shown).groups()
+        (link,) = [row for (check, name), row in found.items() if check == "pcie_link" and name.startswith(address)]
+        assert link == ("ok", f"PCIe link {speed} GT/s x{width}, as card and slot support")
+
+
+def test_without_rights_the_results_are_the_same_or_unknown(roce, pci_cards, checked, capfd):
+    as_root = checked()
+    assert status_without_rights(lambda: cli.main(["check", "--json"])) in {0, 1}
+    captured = capfd.readouterr()
+    assert not captured.err
+    found = rows_of(captured.out)
+    less = {key: row for key, row in found.items() if as_root.get(key) != row}
+    assert {result for result, _ in less.values()} == {"unknown"}
+    assert all("root" in evidence for _, evidence in less.values())
+    assert ("roce_gid", f"{roce[0]}:1") in found.keys() - less.keys()
+
+
+def test_a_daemon_counts_what_the_command_shows(roce, pci_cards, checked):
+    with exporter(CONFIG) as one:
+        page = one.until("the checks are counted", lambda page: page.names("fabric_check_results"))
+    counted = {
+        (labels["check"], labels["result"]): value
+        for (name, has), value in page.samples.items()
+        if name == "fabric_check_results" and (labels := dict(has))
+    }
+    assert counted == Counter((check, result) for (check, _), (result, _) in checked().items())
+    assert ("roce_mtu", "warn") in counted
