@@ -59,6 +59,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="LLDP frames that systemd-networkd received (default /run/systemd/netif/lldp)",
     )
     parser.add_argument(
+        "--path.dev",
+        dest="dev",
+        type=Path,
+        metavar="DIR",
+        help="where the nodes of RDMA devices are looked for (default /dev, unless --path.sysfs is given)",
+    )
+    parser.add_argument(
         "--only",
         action="append",
         type=_check_name,
@@ -153,7 +160,9 @@ def _read(arguments: argparse.Namespace) -> tuple[Any, list[str]]:
     from exporter.sources.hostcheck.host_facts import host_facts, readings
     from exporter.sources.rdma.ports import rdma_reader
 
-    host = Host(own_name(), arguments.sysfs, arguments.procfs, arguments.nic_replay)
+    is_this_host = arguments.sysfs == Path("/sys")
+    dev = arguments.dev or (Path("/dev") if is_this_host else None)
+    host = Host(own_name(), arguments.sysfs, arguments.procfs, arguments.nic_replay, dev=dev)
     failures: list[Failure] = []
     answers: dict[str, object] = {}
     calls = readings(host, nic_reader(host), rdma_reader(host), failures, arguments.nccl_conf, arguments.lldp)

@@ -1,11 +1,22 @@
 """All checks, in the order in which they are shown."""
 
-from exporter.preflight import gpudirect, host_settings, infiniband, links, nccl_settings, roce
+from exporter.preflight import (
+    device_nodes,
+    gpudirect,
+    host_settings,
+    infiniband,
+    links,
+    nccl_settings,
+    pci_settings,
+    roce,
+)
 from exporter.preflight.results import Check
 
 CHECKS: tuple[Check, ...] = (
     *links.CHECKS,
+    *pci_settings.CHECKS,
     *gpudirect.CHECKS,
+    *device_nodes.CHECKS,
     *roce.CHECKS,
     *infiniband.CHECKS,
     *host_settings.CHECKS,

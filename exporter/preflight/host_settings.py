@@ -70,6 +70,9 @@ def _numa_node(facts: HostFacts) -> Iterator[Finding]:
 
 def _governor(facts: HostFacts) -> Iterator[Finding]:
     governors = facts.kernel.governors
+    if governors is None:
+        yield unknown(facts.host, "sysfs does not show the CPUs (/sys/devices/system/cpu), or a governor")
+        return
     shown = ", ".join(
         f"{name} on {number} {'CPU' if number == 1 else 'CPUs'}" for name, number in sorted(governors.items())
     )

@@ -120,6 +120,28 @@ def _congestion_control(facts: HostFacts) -> Iterator[Finding]:
             yield ok(net.device, f"congestion control is on for {_priorities(wanted)}")
 
 
+def _notifications(facts: HostFacts) -> Iterator[Finding]:
+    """Judge the priority of congestion notification packets: in that of RDMA a pause delays what should end it."""
+    for _, net in _ports(facts):
+        priority = net.cnp_dscp >> 3 if net.cnp_dscp is not None and net.trust == "dscp" else None
+        priority = net.cnp_priority if net.trust == "pcp" else priority
+        if priority is None or net.pfc is None:
+            yield unknown(net.device, "no files of congestion control: they need the vendor's driver, or root")
+        elif priority in net.pfc:
+            yield warn(
+                net.device,
+                f"{_cnp(net)}: congestion notification packets are in priority {priority}, which PFC pauses",
+                f"Write another DSCP (48 is usual) and priority (6) to /sys/class/net/{net.device}/ecn/roce_np/cnp_dscp"
+                " and cnp_802p_prio, and give them a strict queue at the switch; it is lost at reboot",
+            )
+        else:
+            yield ok(net.device, f"{_cnp(net)}: congestion notification packets are in priority {priority}")
+
+
+def _cnp(net: NetworkPortFacts) -> str:
+    return f"CNP priority {net.cnp_priority}" if net.trust == "pcp" else f"CNP DSCP {net.cnp_dscp}"
+
+
 def rdma_mtu(mtu: int) -> int | None:
     """Return the RDMA MTU that Linux derives from the MTU of a network device; None below the smallest one."""
     return next((size for size in RDMA_MTUS if size <= mtu - HEADERS), None)
@@ -161,7 +183,9 @@ def _gid(facts: HostFacts) -> Iterator[Finding]:
     for one in facts.rdma_ports:
         if one.link_layer != ETHERNET or one.driver in NO_ROCE:
             continue
-        if not one.is_active:
+        if one.state is None:
+            yield unknown(one.name, "sysfs does not show the state of the port")
+        elif not one.is_active:
             yield not_applicable(one.name, "the port is not active")
         elif one.gids is None:
             yield unknown(one.name, "the GID table cannot be read, as in another network namespace")
@@ -217,6 +241,8 @@ _SETTINGS = (
     _Setting("MTU", lambda net: None if net.mtu is None else str(net.mtu)),
     _Setting("global pause", lambda net: None if net.pause is None else "on" if any(net.pause) else "off"),
     _Setting("congestion control", lambda net: _ecn(net) if net.ecn else None),
+    _Setting("CNP DSCP", lambda net: None if net.cnp_dscp is None else str(net.cnp_dscp)),
+    _Setting("CNP priority", lambda net: None if net.cnp_priority is None else str(net.cnp_priority)),
 )
 
 
@@ -275,6 +301,12 @@ CHECKS = (
         "ECN is on for the lossless priority in both roles",
         ("rdma_ports", "network_ports"),
         of_known_layers(_congestion_control),
+    ),
+    Check(
+        "roce_notifications",
+        "Congestion notification packets are in a priority without PFC",
+        ("rdma_ports", "network_ports"),
+        of_known_layers(_notifications),
     ),
     Check(
         "roce_mtu", "The MTU allows RDMA packets of 4096 bytes", ("rdma_ports", "network_ports"), of_known_layers(_mtu)

@@ -29,7 +29,7 @@ def host(tmp_path):
 
 def results_of(host):
     """Return the results of all checks by check and object."""
-    root = Host("gpu-001", host.sysfs, host.procfs, host.recordings)
+    root = Host("gpu-001", host.sysfs, host.procfs, host.recordings, dev=host.dev)
     failures, answers = [], {}
     for kind, call in readings(root, nic_reader(root), rdma_reader(root), failures, host.nccl_conf, host.lldp).items():
         try:
@@ -471,7 +471,7 @@ def test_what_cannot_be_read_is_unknown_and_hides_nothing_else(host):
     ("file", "checks"),
     [
         ("link_layer", ("roce_gid", "roce_mtu", "infiniband_port", "infiniband_partition")),
-        ("state", ("port_rate_siblings",)),
+        ("state", ("port_rate_siblings", "roce_gid")),
         ("rate", ("port_rate_siblings",)),
     ],
 )
@@ -522,6 +522,20 @@ def test_numa_balancing_that_cannot_be_read_is_unknown_and_one_that_the_kernel_l
     assert words(host, "numa_balancing") == ["unknown"]
     shutil.rmtree(host.procfs / "sys")
     assert words(host, "numa_balancing") == ["unknown"], "as without /proc/sys nothing is known"
+
+
+def test_a_governor_that_cannot_be_read_is_unknown(host):
+    os.mkfifo(host.sysfs / "devices/system/cpu/cpu0/cpufreq/scaling_max_freq")
+    assert words(host, "cpu_governor") == ["ok"]
+    (host.sysfs / "devices/system/cpu/cpu1/cpufreq").mkdir(parents=True)
+    os.mkfifo(host.sysfs / "devices/system/cpu/cpu1/cpufreq/scaling_governor")
+    assert words(host, "cpu_governor") == ["unknown"]
+
+
+@pytest.mark.parametrize("check", ["infiniband_port", "infiniband_subnet_manager", "infiniband_partition"])
+def test_an_infiniband_port_whose_state_cannot_be_read_is_unknown(host, check):
+    infiniband(host, state="nonsense")
+    assert one(host, check, "mlx5_0:1")[0] == "unknown"
 
 
 PROCESS_CHECKS = ("locked_memory", "nccl_variables", "nccl_variables_alike")

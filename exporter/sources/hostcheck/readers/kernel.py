@@ -1,6 +1,7 @@
 """The kernel: release, modules, peer memory, NUMA, and frequency of the CPUs."""
 
 import os
+import re
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ PEER_MEMORY = (
 MAX_MODULES = 1 << 20
 MAX_CPUINFO = 1 << 16
 """Bytes that are read of the lists of modules and CPUs."""
+
+_CPU = re.compile(r"cpu\d{1,5}")
 
 MAX_CPUS = 4096
 """CPUs whose governor is read."""
@@ -61,14 +64,17 @@ def _numa_nodes(sysfs: Path) -> int | None:
     return None
 
 
-def _governors(folder: Path) -> dict[str, int]:
+def _governors(folder: Path) -> dict[str, int] | None:
+    """Count the CPUs by their governor; None if the CPUs cannot be listed, or the governor of one cannot be read."""
     try:
-        names = [name for name in os.listdir(folder) if name.startswith("cpu") and name[3:].isdecimal()]  # noqa: PTH208  # names alone
+        names = [name for name in os.listdir(folder) if _CPU.fullmatch(name)]  # noqa: PTH208  # names alone
     except OSError:
-        return {}
-    counted = Counter(read_text(folder / name / "cpufreq" / "scaling_governor") for name in names[:MAX_CPUS])
-    counted.pop("", None)
-    return dict(counted)
+        return None
+    files = [folder / name / "cpufreq" / "scaling_governor" for name in names[:MAX_CPUS]]
+    texts = {file: read_text(file) for file in files}
+    if any(not text and os.path.lexists(file) for file, text in texts.items()):
+        return None
+    return dict(Counter(text for text in texts.values() if text))
 
 
 def _is_guest(procfs: Path) -> bool | None:

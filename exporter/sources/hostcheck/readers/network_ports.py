@@ -99,6 +99,8 @@ def _read_port(
         trust=trust_of(dcb, driver) or _known_trust(read_text(folder / "qos" / "trust")),
         pause=(bool(pause.receive), bool(pause.transmit)) if has_pause else None,
         ecn=_read_congestion_control(folder / "ecn"),
+        cnp_dscp=_small(read_text(folder / "ecn" / "roce_np" / "cnp_dscp"), 63),
+        cnp_priority=_small(read_text(folder / "ecn" / "roce_np" / "cnp_802p_prio"), PRIORITIES - 1),
         rp_filter=_ipv4_setting(host.procfs, link.name, "rp_filter"),
         arp_ignore=_ipv4_setting(host.procfs, link.name, "arp_ignore"),
         arp_announce=_ipv4_setting(host.procfs, link.name, "arp_announce"),
@@ -123,6 +125,10 @@ def _read_congestion_control(folder: Path) -> Mapping[str, Mapping[int, bool]]:
         if known:
             found[role] = known
     return found
+
+
+def _small(text: str, most: int) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= len("63") and int(text) <= most else None
 
 
 def _ipv4_setting(procfs: Path, device: str, name: str) -> int | None:
