@@ -137,7 +137,7 @@ def _url(text: str) -> str:
     try:
         parts = parse.urlsplit(url)
         is_right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that is no number, or above 65535
+    except ValueError:  # of a port that is not a number, or is above 65535
         is_right = False
     if not is_right or _NOT_IN_URLS.search(text):
         raise argparse.ArgumentTypeError(f"{text[:80]!r}: expected a URL, such as http://gpu-001:10315/metrics")

@@ -223,12 +223,12 @@ class Exporter:
 
 
 @contextmanager
-def exporter(config: str) -> Iterator[Exporter]:
+def exporter(config: str, *more: str) -> Iterator[Exporter]:
     """Run the exporter while it is needed; it must exit by itself with status 0 after SIGTERM."""
     with own_folder() as folder:
         file, log, port = folder / "config.yml", folder / "log", free_port()
         file.write_text(config)
-        flags = (f"--config.file={file}", f"--web.listen-address=127.0.0.1:{port}")
+        flags = (f"--config.file={file}", f"--web.listen-address=127.0.0.1:{port}", *more)
         with (
             process(log, sys.executable, "-m", "exporter", "run", *flags) as one,
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS) as client,

@@ -6,10 +6,12 @@ No device of the guest has DCB, neither netdevsim nor any card of QEMU: priority
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from exporter import cli
+from exporter.linux.pci_config import read_pci_config
 from lab.guest import ADDRESS, address_index, exporter, lines_of, rdma, run
 from tests.helpers.unprivileged import status_without_rights
 
@@ -81,13 +83,40 @@ def test_a_port_that_is_down_is_not_checked_and_no_fault(roce, checked):
     assert not [row for row in found.values() if row[0] in {"warn", "fail"} and device in row[1]]
 
 
-def test_links_of_pci_cards_are_those_of_lspci(pci_cards, program, checked):
-    lspci, found = program("lspci"), checked()
-    for address in pci_cards:
-        shown = run(lspci, "-vv", "-s", address)
-        speed, width = re.search(r"LnkSta:\s+Speed ([\d.]+)GT/s.*Width x(\d+)", shown).groups()
-        (link,) = [row for (check, name), row in found.items() if check == "pcie_link" and name.startswith(address)]
-        assert link == ("ok", f"PCIe link {speed} GT/s x{width}, as card and slot support")
+@pytest.mark.parametrize("place", [0, 1])
+def test_links_of_pci_cards_are_those_of_lspci(pci_cards, program, checked, place):
+    address = pci_cards[place]
+    shown = run(program("lspci"), "-vv", "-s", address)
+    speed, width = re.search(r"LnkSta:\s+Speed ([\d.]+)GT/s.*Width x(\d+)", shown).groups()
+    (link,) = [row for (check, name), row in checked().items() if check == "pcie_link" and name.startswith(address)]
+    assert link == ("ok", f"PCIe link {speed} GT/s x{width}, as card and slot support")
+
+
+@pytest.mark.parametrize("acs", ["1d", "4", "0"])
+def test_pci_settings_are_those_of_lspci(pci_cards, program, acs):
+    """ACS of the root port above a card, which setpci changes, and the requests of the card, which QEMU holds fixed."""
+    folder = (Path("/sys/bus/pci/devices") / pci_cards[0]).resolve()
+    port = folder.parent.name
+    run(program("setpci"), "-s", port, f"ECAP_ACS+6.w={acs}")
+    control = re.search(r"ACSCtl:(.*)", run(program("lspci"), "-vv", "-s", port))[1].split()
+    bridge = read_pci_config(folder.parent / "config")
+    run(program("setpci"), "-s", port, "ECAP_ACS+6.w=0")
+    redirects = {"ReqRedir", "CmpltRedir", "UpstreamFwd"}
+    assert {*bridge.redirects} == {word[:-1] for word in control if word.endswith("+")} & redirects
+    assert len(bridge.redirects) == {"1d": 3, "4": 1, "0": 0}[acs]
+    shown = run(program("lspci"), "-vv", "-s", pci_cards[0])
+    card = read_pci_config(folder / "config")
+    assert f"MaxPayload {card.max_payload} bytes, MaxReadReq {card.max_read_request} bytes" in shown
+    assert f"RlxdOrd{'+' if card.relaxed_ordering else '-'}" in shown
+
+
+def test_a_node_that_is_not_in_dev_fails_as_in_a_container(roce, checked, tmp_path, capfd):
+    device, _ = roce
+    assert checked()["rdma_device_nodes", device] == ("ok", "uverbs is in /dev/infiniband")
+    assert cli.main(["check", "--json", "--path.dev", str(tmp_path), "--only", "rdma_device_nodes"]) == 1
+    found = rows_of(capfd.readouterr().out)
+    assert found["rdma_device_nodes", device][0] == "fail"
+    run("ibv_devinfo", "-d", device)
 
 
 def test_without_rights_the_results_are_the_same_or_unknown(roce, pci_cards, checked, capfd):
@@ -103,7 +132,7 @@ def test_without_rights_the_results_are_the_same_or_unknown(roce, pci_cards, che
 
 
 def test_a_daemon_counts_what_the_command_shows(roce, pci_cards, checked):
-    with exporter(CONFIG) as one:
+    with exporter(CONFIG, "--path.dev=/dev") as one:
         page = one.until("the checks are counted", lambda page: page.names("fabric_check_results"))
     counted = {
         (labels["check"], labels["result"]): value
