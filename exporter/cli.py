@@ -25,7 +25,7 @@ from exporter.commands import (
     validate,
 )
 from exporter.commands.judging import OWN_FAULT
-from exporter.commands.terminal import drop_output
+from exporter.commands.terminal import drop_output, suppress_broken_pipe
 from exporter.config.errors import UserError
 
 
@@ -92,8 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = failed = OWN_FAULT if words and words[0] in JUDGING else 1
     try:
         status = _run(words)
-        sys.stdout.flush()  # here, since an error of the flush at the end has no handler
-    except BrokenPipeError:  # what reads standard output has ended, such as `head`
+        with suppress_broken_pipe():
+            sys.stdout.flush()  # here, since an error of the flush at the end has no handler
+    except BrokenPipeError:  # of a command that prints until it ends, such as a demo
         drop_output()
     except OSError as error:
         if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
@@ -113,7 +114,8 @@ def _run(words: list[str]) -> int:
     try:
         chosen = parser().parse_args(words)
     finally:  # it also prints the help and the version, and exits then
-        sys.stdout.flush()
+        with suppress_broken_pipe():
+            sys.stdout.flush()
     try:
         return COMMANDS[chosen.command].run(chosen)
     except KeyboardInterrupt:

@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return run_remote(arguments.remote, as_json=arguments.json, is_strict=arguments.strict)
     checks = [check for check in CHECKS if not arguments.only or check.name in arguments.only]
     if arguments.list:
-        sys.stdout.writelines(f"{check.name.ljust(26)}  {check.title}\n" for check in checks)
+        print_output(f"{check.name.ljust(26)}  {check.title}" for check in checks)
         return 0
     for flag, root in (("sysfs", arguments.sysfs), ("procfs", arguments.procfs)):
         if not root.is_dir():

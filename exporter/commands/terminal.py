@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 BOLD, GREEN, YELLOW, RED, CYAN, PLAIN = "\033[1m", "\033[32m", "\033[33m", "\033[31m", "\033[36m", "\033[0m"
@@ -31,8 +32,15 @@ def print_output(lines: Iterable[str]) -> None:
     Raises:
         OSError: Standard output cannot be written for another reason.
     """
-    try:
+    with suppress_broken_pipe():
         print_lines(sys.stdout, lines)
+
+
+@contextmanager
+def suppress_broken_pipe() -> Iterator[None]:
+    """Let what is written in the context fail silently once nothing reads standard output, as behind `head`."""
+    try:
+        yield
     except BrokenPipeError:
         drop_output()
 
