@@ -4,8 +4,6 @@ A host is written as files, read by the readers of the source and judged; the ex
 and NCCL's documentation and source, as the comments say.
 """
 
-import os
-import shutil
 import socket
 
 import pytest
@@ -15,8 +13,8 @@ from exporter.preflight.checks import CHECKS
 from exporter.preflight.results import Result, evaluate
 from exporter.sources.common.host_ports import nic_reader
 from exporter.sources.hostcheck.host_facts import host_facts, readings
-from exporter.sources.hostcheck.readers import device_nodes, job_processes
 from exporter.sources.rdma.ports import rdma_reader
+from tests.helpers.check_results import one, results_of, words
 from tests.helpers.checked_host import ADAPTERS, GPUS, CheckedHost
 
 NAMES = {check.name for check in CHECKS}
@@ -25,34 +23,6 @@ NAMES = {check.name for check in CHECKS}
 @pytest.fixture
 def host(tmp_path):
     return CheckedHost(tmp_path)
-
-
-def results_of(host):
-    """Return the results of all checks by check and object."""
-    root = Host("gpu-001", host.sysfs, host.procfs, host.recordings, dev=host.dev)
-    failures, answers = [], {}
-    for kind, call in readings(root, nic_reader(root), rdma_reader(root), failures, host.nccl_conf, host.lldp).items():
-        try:
-            answers[kind] = call()
-        except OSError as error:
-            answers[kind] = error
-    found = evaluate(CHECKS, host_facts(root, answers))
-    return {
-        check: [(one.object, one.result.value, one.evidence, one.remedy) for one in all_]
-        for check, all_ in found.items()
-    }
-
-
-def words(host, check):
-    """Return the results of a check, in the order of its objects."""
-    return [result for _, result, _, _ in results_of(host)[check]]
-
-
-def one(host, check, name):
-    """Return result and evidence of one object, whose name begins with this."""
-    found = [(result, evidence) for object_, result, evidence, _ in results_of(host)[check] if object_.startswith(name)]
-    assert len(found) == 1, results_of(host)[check]
-    return found[0]
 
 
 def test_a_good_host_passes_all_checks_that_it_has(host):
@@ -139,132 +109,6 @@ def test_one_adapter_with_other_firmware_is_named_with_both_versions(host):
     assert result == "warn"
     assert "28.38.1900" in evidence
     assert "28.39.1002" in evidence
-
-
-# --- PCI settings
-
-
-BRIDGE = "devices/pci0000:15/0000:15:01.0"
-FIRST_GPU = "0000:19:00.0"
-
-
-def below_a_switch(host, acs):
-    """Put a downstream port of a PCI switch between the first GPU and the bridge that it shares with its adapters."""
-    old, port = host.function(FIRST_GPU), f"{BRIDGE}/0000:18:04.0"
-    (host.sysfs / port).mkdir()
-    (host.sysfs / old).rename(host.sysfs / port / FIRST_GPU)
-    listed = host.sysfs / "bus/pci/devices" / FIRST_GPU
-    listed.unlink()
-    listed.symlink_to(host.sysfs / port / FIRST_GPU)
-    host.config(port, acs=acs)
-    return port
-
-
-@pytest.mark.parametrize(
-    ("acs", "expected"),
-    [(0x01, "ok"), (0x1D, "warn"), (0x10, "warn"), (0x60, "ok")],
-    ids=["SrcValid alone", "all four", "UpstreamFwd", "others"],
-)
-def test_acs_is_judged_by_its_redirects(host, acs, expected):
-    """SrcValid alone does no harm (nccl#606); the redirects send traffic up to the root port (nccl#304)."""
-    below_a_switch(host, acs)
-    results = [row[1] for row in results_of(host)["pci_acs"] if row[0].startswith(FIRST_GPU)]
-    assert results == [expected] * 2, "to each of its nearest adapters"
-
-
-def test_acs_of_the_shared_bridge_of_other_bridges_and_of_guests_is_no_fault(host):
-    host.config(BRIDGE, acs=0x1D)  # traffic turns below it
-    assert set(words(host, "pci_acs")) == {"ok"}
-    below_a_switch(host, 0x1D)
-    assert [row[1] for row in results_of(host)["pci_acs"] if row[0].startswith("0000:99:00.0")] == ["ok", "ok"]
-    host.write_proc("cpuinfo", "flags : fpu hypervisor")
-    assert set(words(host, "pci_acs")) == {"not_applicable"}
-    host.write_proc("cpuinfo", "Features : fp asimd")  # Arm, where some platforms need them
-    assert "warn" not in words(host, "pci_acs")
-    assert "unknown" in words(host, "pci_acs")
-
-
-def test_a_gpu_below_no_switch_has_no_acs_to_check(host):
-    for link in ("class/infiniband/mlx5_2", "class/infiniband/mlx5_3"):
-        (host.sysfs / link).unlink()
-    assert [row[1] for row in results_of(host)["pci_acs"] if row[0].startswith("0000:99")] == ["not_applicable"]
-
-
-def test_without_rights_settings_of_pci_are_unknown_once_for_the_host(host):
-    below_a_switch(host, 0x1D)
-    for folder in (*map(host.function, ADAPTERS.values()), f"{BRIDGE}/0000:18:04.0"):
-        host.config(folder, size=64)
-    assert words(host, "pcie_requests") == ["unknown"]
-    rows = results_of(host)["pci_acs"]
-    assert [row[:2] for row in rows if row[1] != "ok"] == [("gpu-001", "unknown")]
-    assert "CAP_SYS_ADMIN" in rows[-1][2]
-
-
-@pytest.mark.parametrize(
-    ("control", "expected"),
-    [(0x5930, "ok"), (0x2930, "warn"), (0x5910, "warn"), (0x5920, "warn")],
-    ids=["as the others", "MaxReadReq 512", "MaxPayload 128", "relaxed ordering off"],
-)
-def test_an_adapter_whose_requests_differ_from_its_model_is_a_warning(host, control, expected):
-    for address in ADAPTERS.values():
-        host.config(host.function(address), control=0x5930)
-    host.config(host.function("0000:18:00.0"), control=control)
-    assert one(host, "pcie_requests", "0000:18:00.0")[0] == expected
-    assert words(host, "pcie_requests").count("ok") == 3 + (expected == "ok")
-
-
-@pytest.mark.parametrize(
-    ("vendor", "rate", "expected"),
-    [
-        ("0x15b3", "400 Gb/sec (4X NDR)", "warn"),
-        ("0x15b3", "100 Gb/sec (4X EDR)", "ok"),
-        ("0x14e4", "400 Gb/sec (4X NDR)", "ok"),
-    ],
-    ids=["NVIDIA at 400 Gb/s", "at 100 Gb/s", "Broadcom"],
-)
-def test_small_read_requests_are_a_warning_where_the_operator_sets_larger_ones(host, vendor, rate, expected):
-    for device, address in ADAPTERS.items():
-        host.config(host.function(address), control=0x2930)
-        host.write_sys(f"{host.function(address)}/vendor", vendor)
-        host.port(device, rate=rate)
-    assert set(words(host, "pcie_requests")) == {expected}
-
-
-# --- character devices
-
-
-def test_a_device_without_its_node_fails_and_names_no_other(host):
-    (host.dev / "infiniband/uverbs1").unlink()
-    assert one(host, "rdma_device_nodes", "mlx5_1")[0] == "fail"
-    assert words(host, "rdma_device_nodes").count("ok") == 4, "three devices and rdma_cm"
-
-
-def test_a_container_without_nodes_fails_and_a_missing_rdma_cm_alone_is_a_warning(host):
-    (host.dev / "infiniband/rdma_cm").unlink()
-    assert one(host, "rdma_device_nodes", "gpu-001")[0] == "warn", "NCCL does not use it"
-    shutil.rmtree(host.dev / "infiniband")
-    assert words(host, "rdma_device_nodes") == ["fail"] * 4 + ["warn"]
-
-
-def test_a_kernel_without_the_module_is_named(host):
-    shutil.rmtree(host.sysfs / "class/infiniband_verbs")
-    (row,) = [row for row in results_of(host)["rdma_device_nodes"] if row[0] == "mlx5_0"]
-    assert row[1] == "fail"
-    assert "ib_uverbs" in row[3]
-
-
-def test_a_node_that_the_user_may_not_open_fails(host, monkeypatch):
-    monkeypatch.setattr(device_nodes.os, "access", lambda path, _: path.name != "uverbs2")
-    assert one(host, "rdma_device_nodes", "mlx5_2") == ("fail", "uverbs: this user may not read and write it")
-    assert words(host, "rdma_device_nodes").count("ok") == 4
-
-
-def test_nodes_are_unknown_where_dev_is_not_and_not_applicable_without_rdma(host):
-    host.dev = None
-    assert set(words(host, "rdma_device_nodes")) == {"unknown"}
-    for device in ADAPTERS:
-        (host.sysfs / "class/infiniband" / device).unlink()
-    assert words(host, "rdma_device_nodes") == ["not_applicable"]
 
 
 # --- GPUDirect
@@ -613,113 +457,3 @@ def test_what_cannot_be_read_is_unknown_and_hides_nothing_else(host):
     host.recordings.rmdir()
     assert words(host, "roce_mtu") == ["unknown"]
     assert set(words(host, "pcie_link")) == {"ok"}
-
-
-# --- files that cannot be read
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["FIFO", "directory"])
-@pytest.mark.parametrize(
-    ("file", "checks"),
-    [
-        ("link_layer", ("roce_gid", "roce_mtu", "infiniband_port", "infiniband_partition")),
-        ("state", ("port_rate_siblings", "roce_gid")),
-        ("rate", ("port_rate_siblings",)),
-    ],
-)
-def test_a_port_with_a_file_that_cannot_be_read_is_unknown_and_not_missing(host, file, checks, make):
-    """Such as a FIFO, which a plain read would wait for."""
-    path = host.sysfs / host.function("0000:17:00.0") / "infiniband/mlx5_0/ports/1" / file
-    path.unlink()
-    make(path)
-    found = results_of(host)
-    unknown = {check for check, rows in found.items() if ("mlx5_0:1", "unknown") in {row[:2] for row in rows}}
-    assert set(checks) <= unknown
-    assert [row[1] for row in found["port_rate_siblings"]].count("ok") == 3
-
-
-@pytest.mark.parametrize("file", ["fw_ver", "board_id"])
-def test_an_adapter_whose_firmware_or_board_cannot_be_read_is_unknown(host, file):
-    path = host.sysfs / host.function("0000:17:00.0") / "infiniband/mlx5_0" / file
-    path.unlink()
-    os.mkfifo(path)
-    assert one(host, "firmware", "mlx5_0:1")[0] == "unknown"
-    assert words(host, "firmware").count("ok") == 3
-
-
-@pytest.mark.parametrize("text", [None, "", "nonsense"], ids=["FIFO", "empty", "malformed"])
-def test_a_routing_table_that_cannot_be_read_is_unknown(host, text):
-    path = host.procfs / "net/route"
-    path.unlink()
-    if text is None:
-        os.mkfifo(path)
-    else:
-        path.write_text(text)
-    assert words(host, "arp_of_rails") == ["unknown"] * 4
-
-
-def test_a_routing_table_without_the_rails_is_not_unknown(host):
-    (host.procfs / "net/route").write_text("Iface\tDestination\tGateway\n")
-    assert words(host, "arp_of_rails") == ["not_applicable"]
-
-
-def test_numa_balancing_that_cannot_be_read_is_unknown_and_one_that_the_kernel_lacks_is_not(host):
-    file = host.procfs / "sys/kernel/numa_balancing"
-    file.unlink()
-    assert words(host, "numa_balancing") == ["not_applicable"]
-    os.mkfifo(file)
-    assert words(host, "numa_balancing") == ["unknown"]
-    file.unlink()
-    file.write_text("nonsense\n")
-    assert words(host, "numa_balancing") == ["unknown"]
-    shutil.rmtree(host.procfs / "sys")
-    assert words(host, "numa_balancing") == ["unknown"], "as without /proc/sys nothing is known"
-
-
-def test_a_governor_that_cannot_be_read_is_unknown(host):
-    os.mkfifo(host.sysfs / "devices/system/cpu/cpu0/cpufreq/scaling_max_freq")
-    assert words(host, "cpu_governor") == ["ok"]
-    (host.sysfs / "devices/system/cpu/cpu1/cpufreq").mkdir(parents=True)
-    os.mkfifo(host.sysfs / "devices/system/cpu/cpu1/cpufreq/scaling_governor")
-    assert words(host, "cpu_governor") == ["unknown"]
-
-
-@pytest.mark.parametrize("check", ["infiniband_port", "infiniband_subnet_manager", "infiniband_partition"])
-def test_an_infiniband_port_whose_state_cannot_be_read_is_unknown(host, check):
-    infiniband(host, state="nonsense")
-    assert one(host, check, "mlx5_0:1")[0] == "unknown"
-
-
-each_process_check = pytest.mark.parametrize("check", ["locked_memory", "nccl_variables", "nccl_variables_alike"])
-
-
-@each_process_check
-def test_more_processes_of_jobs_than_are_read_are_unknown_beside_those_that_are(host, monkeypatch, check):
-    monkeypatch.setattr(job_processes, "MAX_JOB_PROCESSES", 2)
-    for pid in (4243, 4244):
-        host.process(pid, RANK="1", WORLD_SIZE="8", SLURM_JOB_ID="77")
-    found = {result: evidence for _, result, evidence, _ in results_of(host)[check]}
-    assert found["unknown"] == "2 of 3 processes of jobs are read"
-    assert "ok" in found
-
-
-@each_process_check
-def test_more_processes_than_are_read_are_unknown(host, monkeypatch, check):
-    monkeypatch.setattr(job_processes, "MAX_PROCESSES", 3)
-    for pid in (1, 2, 3):
-        host.process(pid, TERM="linux")
-    assert [row[1:3] for row in results_of(host)[check]] == [("unknown", "3 of 4 processes are read")]
-
-
-@each_process_check
-def test_processes_of_other_users_are_unknown_beside_own_ones(host, monkeypatch, check):
-    host.process(4243, RANK="1", WORLD_SIZE="8", SLURM_JOB_ID="78")
-    read = job_processes.read_untrusted
-
-    def denied(path, limit):
-        if path.endswith("4243/environ"):
-            raise PermissionError
-        return read(path, limit)
-
-    monkeypatch.setattr(job_processes, "read_untrusted", denied)
-    assert sorted(words(host, check)) == ["ok", "unknown"]
