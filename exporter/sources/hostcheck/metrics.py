@@ -9,7 +9,7 @@ RESULTS = vocabulary.schema(
     own={
         "results": gauge(
             "Objects of this host by result of the check: ok, warn, fail, unknown (what it needs cannot be read), and"
-            " not_applicable. Absent for results that no object has."
+            " not_applicable. Absent for results that no object has: all of a check that the host has nothing for."
         )
     },
     origins={"results": ["sysfs", "procfs", "netlink"]},
