@@ -1,16 +1,17 @@
-"""`check` and the source `hostcheck` on the devices of the guest, compared with programs of Linux.
+"""`check` and the source `hostcheck` on the devices of the guest, compared with programs of Linux."""
 
-No device of the guest has DCB, neither netdevsim nor any card of QEMU: priority flow control is tested with recordings.
-"""
-
+import errno
 import json
 import re
+import subprocess
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from exporter import cli
+from exporter.linux.nic_reader import KernelNic
 from exporter.linux.pci_config import read_pci_config
 from exporter.preflight.results import NOTHING
 from lab.guest import ADDRESS, address_index, exporter, lines_of, rdma, run
@@ -109,6 +110,26 @@ def test_pci_settings_are_those_of_lspci(pci_cards, program, acs):
     card = read_pci_config(folder / "config")
     assert f"MaxPayload {card.max_payload} bytes, MaxReadReq {card.max_read_request} bytes" in shown
     assert f"RlxdOrd{'+' if card.relaxed_ordering else '-'}" in shown
+
+
+def test_no_device_of_the_guest_has_dcb(card, pci_cards, program):
+    """Neither netdevsim nor a card of QEMU: priority flow control is tested with recordings. As iproute2 finds too."""
+    devices = [
+        *card.ports,
+        *(entry.name for one in pci_cards for entry in Path("/sys/bus/pci/devices", one).rglob("net/*")),
+    ]
+    assert len(devices) == len(card.ports) + len(pci_cards)
+    found = {name: subprocess.run([program("dcb"), "pfc", "show", "dev", name], check=False) for name in devices}
+    with closing(KernelNic()) as reader:
+        errors = {name: error_of(reader, name) for name in devices}
+    assert {one.returncode == 0 for one in found.values()} == {False}
+    assert set(errors.values()) == {errno.EOPNOTSUPP}
+
+
+def error_of(reader, name):
+    with pytest.raises(OSError) as caught:
+        reader.dcb(name)
+    return caught.value.errno
 
 
 def test_a_node_that_is_not_in_dev_fails_as_in_a_container(roce, checked, tmp_path, capfd):
