@@ -126,7 +126,10 @@ def _notifications(facts: HostFacts) -> Iterator[Finding]:
         priority = net.cnp_dscp >> 3 if net.cnp_dscp is not None and net.trust == "dscp" else None
         priority = net.cnp_priority if net.trust == "pcp" else priority
         if priority is None or net.pfc is None:
-            yield unknown(net.device, "no files of congestion control: they need the vendor's driver, or root")
+            yield unknown(
+                net.device,
+                "no files of congestion control, which need the vendor's driver, or the driver does not report what it trusts",
+            )
         elif priority in net.pfc:
             yield warn(
                 net.device,
