@@ -128,7 +128,7 @@ def _notifications(facts: HostFacts) -> Iterator[Finding]:
         if priority is None or net.pfc is None:
             yield unknown(
                 net.device,
-                "no files of congestion control, which need the vendor's driver, or the driver does not report what it trusts",
+                "no files of congestion control, which need the vendor's driver, or the trust is not reported",
             )
         elif priority in net.pfc:
             yield warn(
