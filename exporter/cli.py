@@ -24,6 +24,8 @@ from exporter.commands import (
     snapshot,
     validate,
 )
+from exporter.commands.judging import OWN_FAULT
+from exporter.commands.terminal import drop_output, suppress_broken_pipe
 from exporter.config.errors import UserError
 
 
@@ -56,6 +58,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     }
 )
 
+JUDGING = frozenset({"check", "validate", "ib"})
+"""Commands whose exit status 1 is a finding, or a difference: an output that cannot be written has another."""
+
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a write to a file that cannot grow, or to a broken device; files that are opened have a name in theirs."""
 
@@ -83,19 +88,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong flags; that of `ib diff` is that of diff.
     """
     _open_missing_outputs()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    status = failed = OWN_FAULT if words and words[0] in JUDGING else 1
     try:
-        status = _run(list(sys.argv[1:] if arguments is None else arguments))
-        sys.stdout.flush()  # here, since an error of the flush at the end has no handler
-    except BrokenPipeError:  # what reads standard output has ended, such as `head`
-        pass
+        status = _run(words)
+        with suppress_broken_pipe():
+            sys.stdout.flush()  # here, since an error of the flush at the end has no handler
+    except BrokenPipeError:  # of a command that prints until it ends, such as a demo
+        drop_output()
     except OSError as error:
         if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
             raise
         _print_error(f"the output cannot be written: {error.strerror}; free space, or choose another file for it")
-    else:
-        return status
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at the end fails too
-    return 1
+        drop_output()
+        return failed
+    return status
 
 
 def _run(words: list[str]) -> int:
@@ -107,7 +114,8 @@ def _run(words: list[str]) -> int:
     try:
         chosen = parser().parse_args(words)
     finally:  # it also prints the help and the version, and exits then
-        sys.stdout.flush()
+        with suppress_broken_pipe():
+            sys.stdout.flush()
     try:
         return COMMANDS[chosen.command].run(chosen)
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -14,7 +15,7 @@ from urllib import parse
 
 from exporter.commands.flags import add_host_flags
 from exporter.commands.judging import status_of
-from exporter.commands.terminal import CYAN, GREEN, PLAIN, RED, YELLOW, listed, print_lines, show_progress
+from exporter.commands.terminal import CYAN, GREEN, PLAIN, RED, YELLOW, listed, print_output, show_progress
 from exporter.config.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ COLOURS: Mapping[str, str] = MappingProxyType({"fail": RED, "warn": YELLOW, "unk
 WIDTH, MIN_WIDTH = 120, 60
 """Characters of a line where the output is not a terminal, and on a narrow one."""
 
+_NOT_IN_URLS = re.compile(r"[^\x21-\x7e]")
+
 MAX_NAMES = 16
 """Objects with the same result that are named; JSON has all."""
 
@@ -40,22 +43,7 @@ MAX_NAMES = 16
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
     add_host_flags(parser)
-    parser.add_argument(
-        "--path.nccl-conf",
-        dest="nccl_conf",
-        type=Path,
-        default=Path("/etc/nccl.conf"),
-        metavar="FILE",
-        help="NCCL's configuration file of the host (default /etc/nccl.conf)",
-    )
-    parser.add_argument(
-        "--path.lldp",
-        dest="lldp",
-        type=Path,
-        default=Path("/run/systemd/netif/lldp"),
-        metavar="DIR",
-        help="LLDP frames that systemd-networkd received (default /run/systemd/netif/lldp)",
-    )
+    _add_path_flags(parser)
     parser.add_argument(
         "--only",
         action="append",
@@ -85,6 +73,33 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="exit with 1 for a warning too")
 
 
+def _add_path_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that give where to read."""
+    parser.add_argument(
+        "--path.nccl-conf",
+        dest="nccl_conf",
+        type=Path,
+        default=Path("/etc/nccl.conf"),
+        metavar="FILE",
+        help="NCCL's configuration file of the host (default /etc/nccl.conf)",
+    )
+    parser.add_argument(
+        "--path.lldp",
+        dest="lldp",
+        type=Path,
+        default=Path("/run/systemd/netif/lldp"),
+        metavar="DIR",
+        help="LLDP frames that systemd-networkd received (default /run/systemd/netif/lldp)",
+    )
+    parser.add_argument(
+        "--path.dev",
+        dest="dev",
+        type=Path,
+        metavar="DIR",
+        help="where the nodes of RDMA devices are looked for (default /dev, unless --path.sysfs is given)",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print the results.
 
@@ -110,7 +125,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return run_remote(arguments.remote, as_json=arguments.json, is_strict=arguments.strict)
     checks = [check for check in CHECKS if not arguments.only or check.name in arguments.only]
     if arguments.list:
-        sys.stdout.writelines(f"{check.name.ljust(26)}  {check.title}\n" for check in checks)
+        print_output(f"{check.name.ljust(26)}  {check.title}" for check in checks)
         return 0
     for flag, root in (("sysfs", arguments.sysfs), ("procfs", arguments.procfs)):
         if not root.is_dir():
@@ -121,19 +136,23 @@ def _run(arguments: argparse.Namespace) -> int:
     for problem in problems:
         print(f"fabric-exporter: {problem}", file=sys.stderr)  # noqa: T201  # what could not be read
     if arguments.json:
-        print(json.dumps(_as_json(facts.host, checks, results), indent=1))  # noqa: T201  # output of the command
+        print_output([json.dumps(_as_json(facts.host, checks, results), indent=1)])
     else:
         width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() else WIDTH
         lines = _as_text(facts.host, results, width=max(width, MIN_WIDTH), verbose=arguments.verbose)
-        print_lines(sys.stdout, (_coloured(word, line) for word, line in lines))
+        print_output(_coloured(word, line) for word, line in lines)
     found = {one.result.value for findings in results.values() for one in findings}
     return int("fail" in found or (arguments.strict and "warn" in found))
 
 
 def _url(text: str) -> str:
     url = text if "://" in text else f"http://{text}"
-    parts = parse.urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = parse.urlsplit(url)
+        is_right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is not a number, or is above 65535
+        is_right = False
+    if not is_right or _NOT_IN_URLS.search(text):
         raise argparse.ArgumentTypeError(f"{text[:80]!r}: expected a URL, such as http://gpu-001:10315/metrics")
     return url if parts.path.strip("/") else f"{url.rstrip('/')}/metrics"
 
@@ -174,7 +193,9 @@ def _read(arguments: argparse.Namespace, configured: "Configured") -> tuple[Any,
     from exporter.sources.hostcheck.host_facts import host_facts, readings
     from exporter.sources.rdma.ports import rdma_reader
 
-    host = Host(own_name(), arguments.sysfs, arguments.procfs, arguments.nic_replay)
+    is_this_host = arguments.sysfs == Path("/sys")
+    dev = arguments.dev or (Path("/dev") if is_this_host else None)
+    host = Host(own_name(), arguments.sysfs, arguments.procfs, arguments.nic_replay, dev=dev)
     failures: list[Failure] = []
     answers: dict[str, object] = {}
     calls = readings(host, nic_reader(host), rdma_reader(host), failures, arguments.nccl_conf, arguments.lldp)
@@ -234,7 +255,7 @@ def _as_text(
     if not verbose:
         if objects:
             yield "", ""
-        yield from _brief(results)
+        yield from _brief(results, width)
         unused = ", ".join(name for name, found in results.items() if {one.result.value for one in found} == {UNUSED})
         if unused:
             first, *others = _wrapped(f"{_label(UNUSED)}  {unused}", "", width - len(indent))
@@ -242,16 +263,25 @@ def _as_text(
             yield from ((UNUSED, f"{indent}{line}") for line in others)
 
 
-def _brief(results: "Mapping[str, Sequence[Finding]]") -> Iterator[tuple[str, str]]:
-    """Yield a line for each check whose results need no attention, with the number of its objects."""
+def _brief(results: "Mapping[str, Sequence[Finding]]", width: int) -> Iterator[tuple[str, str]]:
+    """Yield what checks found that needs no attention, with the number of objects; one line each on a wide terminal."""
     name = max(map(len, results), default=0)
+    indent = " " * min(len("UNKNOWN  ") + name + 2, width // 3)
     for word in ("unknown", "ok"):
         for check, findings in results.items():
             alike = [one for one in findings if one.result.value == word]
             if alike:
                 more = f" ({len(alike)} objects)" if len(alike) > 1 else ""
                 where = "" if word == "ok" else f"{listed([one.object for one in alike], MAX_NAMES)}: "
-                yield word, f"{_label(word)}  {check.ljust(name)}  {where}{alike[0].evidence}{more}"
+                head = f"{_label(word)}  {check.ljust(name)}  "
+                first, *others = textwrap.wrap(
+                    f"{head}{where}{alike[0].evidence}{more}",
+                    width,
+                    subsequent_indent=indent,
+                    break_on_hyphens=False,
+                )
+                yield word, first
+                yield from (("", line) for line in others)
 
 
 def _label(word: str) -> str:

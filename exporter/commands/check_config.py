@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from exporter.commands.flags import add_config_flag
+from exporter.commands.terminal import print_output
 from exporter.config.errors import UserError
 
 HELP = "check the configuration files; print the first error and exit with 1 if one is wrong"
@@ -23,6 +24,5 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.config_file is None and arguments.web_config_file is None:
         raise UserError("nothing to check: give --config.file or --web.config.file")
-    for line in loading.check(arguments.config_file, arguments.web_config_file):
-        print(line)  # noqa: T201  # output of the command
+    print_output(loading.check(arguments.config_file, arguments.web_config_file))
     return 0

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,9 +11,9 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.commands.judging import OWN_FAULT
-from exporter.commands.terminal import show_progress
+from exporter.commands.terminal import print_output, show_progress
 from exporter.core.printable import printable
-from exporter.preflight.fleet import Odd, Sample, odd_ones, properties_of
+from exporter.preflight.fleet import COUNTS, LABELS, VALUES, Odd, Sample, odd_ones, properties_of
 
 AT_ONCE = 16
 """Exporters that are read at the same time, which bounds the memory for their responses."""
@@ -28,13 +27,32 @@ DEADLINE = 30.0
 MAX_BYTES = 16 << 20
 """Bytes of a response: several times those of a host with all sources."""
 
+MAX_SAMPLES = 20_000
+"""Samples of one exporter that are compared, …"""
+
+MAX_LINE = 16 << 10
+"""… and bytes of the line of each; both bound the time of the parser."""
+
 MAX_LABEL = 256
 """Characters of a label value that are kept."""
 
 CHECK_LABELS = frozenset({"check", "object", "result", "evidence"})
 
+CHECK_INFO = "fabric_check_info"
+
 HOST_METRICS = frozenset({"fabric_rdma_info", "fabric_nic_info", "fabric_pci_info"})
 """Metrics whose label `host` is the name of the exporter's own host."""
+
+
+BUILD_INFO = "fabric_exporter_build_info"
+"""The metric that each exporter has."""
+
+COMPARED = tuple(
+    f"{name}{end}".encode()
+    for name in sorted({*LABELS, *VALUES, *COUNTS, *HOST_METRICS, CHECK_INFO, BUILD_INFO})
+    for end in "{ "
+)
+"""Beginnings of the lines that are parsed: a scrape has many more."""
 
 
 class _Answer(NamedTuple):
@@ -59,14 +77,14 @@ def run(urls: Sequence[str], *, as_json: bool, is_strict: bool) -> int:
         (one.host, sample)
         for one in answers
         for sample in one.samples
-        if sample.name == "fabric_check_info"
+        if sample.name == CHECK_INFO
         and sample.labels.keys() >= CHECK_LABELS
         and sample.labels["result"] in {"fail", "warn"}
     ]
     if as_json:
-        print(json.dumps(_as_json(answers, odd, failed), indent=1))  # noqa: T201  # output of the command
+        print_output([json.dumps(_as_json(answers, odd, failed), indent=1)])
     else:
-        sys.stdout.writelines(f"{line}\n" for line in _as_text(answers, odd, failed))
+        print_output(_as_text(answers, odd, failed))
     if not hosts:
         return OWN_FAULT  # nothing was compared
     results = {sample.labels["result"] for _, sample in failed}
@@ -81,17 +99,19 @@ def _address(url: str) -> str:
 
 
 def _parse(data: bytes) -> list[Sample]:
-    """Parse Prometheus's text format; label values are made printable.
+    """Parse the samples that are compared, of Prometheus's text format; label values are made printable.
 
     Raises:
-        ValueError: It is not in that format.
+        ValueError: One is not in that format, or there are too many.
     """
-    families = text_string_to_metric_families(data.decode("utf-8", "replace"))
+    lines = [line for line in data.split(b"\n") if line.startswith(COMPARED)]
+    if len(lines) > MAX_SAMPLES or max(map(len, lines), default=0) > MAX_LINE:
+        raise ValueError("too many samples, or too long ones")
+    families = text_string_to_metric_families(b"\n".join([*lines, b""]).decode("utf-8", "replace"))
     return [
         Sample(one.name, {name: printable(value, "?")[:MAX_LABEL] for name, value in one.labels.items()}, one.value)
         for family in families
         for one in family.samples
-        if one.name.startswith("fabric_")
     ]
 
 
@@ -138,7 +158,7 @@ async def _read(client: httpx.AsyncClient, url: str) -> _Answer:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return _Answer(name, (), str(error) or type(error).__name__)
     except ValueError:
-        return _Answer(name, (), "the response is not in Prometheus's text format")
+        return _Answer(name, (), "the response is not in Prometheus's text format, or has more than hosts have")
     host = next((one.labels["host"] for one in samples if one.name in HOST_METRICS and one.labels.get("host")), name)
     return (
         _Answer(host, samples, address=name)
@@ -148,7 +168,7 @@ async def _read(client: httpx.AsyncClient, url: str) -> _Answer:
 
 
 def _is_exporter(samples: Sequence[Sample]) -> bool:
-    return any(one.name.startswith("fabric_exporter_") for one in samples)
+    return any(one.name == BUILD_INFO for one in samples)
 
 
 def _as_json(answers: Sequence[_Answer], odd: Sequence[Odd], failed: Sequence[tuple[str, Sample]]) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exporter.commands.flags import count_type, flag_type
+from exporter.commands.terminal import print_output
 from exporter.config.errors import UserError
 from exporter.config.units import Amount, ByteCount, ByteRate, Duration
 
@@ -88,9 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
     needed = None if arguments.step is None else needed_rate(sizing, arguments.step)
     switches = None if arguments.radix is None else _switches(arguments, sizing)
     if arguments.json:
-        print(json.dumps(_as_json(sizing, found, needed, switches), indent=1))  # noqa: T201  # output of the command
+        print_output([json.dumps(_as_json(sizing, found, needed, switches), indent=1)])
     else:
-        sys.stdout.writelines(f"{line}\n" for line in _as_text(sizing, found, needed, switches))
+        print_output(_as_text(sizing, found, needed, switches))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TextIO
 
+from exporter.commands.terminal import print_output
 from exporter.config.errors import UserError, system_errors_as_user_errors
 from exporter.config.files import read_regular
 from exporter.linux.mad.umad import LocalPort, UmadError
@@ -79,9 +80,9 @@ def topology(access: FabricAccess, form: str, *, counters: bool, opener: PortOpe
         _print_error(str(error))
         return 1
     if form == "json":
-        sys.stdout.write(encode_json(fabric))
+        print_output([encode_json(fabric).removesuffix("\n")])
     else:
-        _print_lines(
+        print_output(
             rendering.render_dot(fabric)
             if form == "dot"
             else rendering.render_tree(fabric, colours=_has_colours(sys.stdout))
@@ -112,9 +113,9 @@ def diff(
         return FAILED
     found = compare(old, new)
     if as_json:
-        sys.stdout.write(encode_json(found))
+        print_output([encode_json(found).removesuffix("\n")])
     else:
-        _print_lines(rendering.render_diff(found, colours=_has_colours(sys.stdout)))
+        print_output(rendering.render_diff(found, colours=_has_colours(sys.stdout)))
     return DIFFERENT if found.count else SAME
 
 
@@ -217,10 +218,6 @@ def _show_progress() -> Iterator[_Progress]:
 
 def _has_colours(to: TextIO) -> bool:
     return to.isatty() and not os.environ.get("NO_COLOR")
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def _print_error(text: str) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import sys
 
 from exporter.commands.flags import add_config_flag, add_snmp_flags, snmp_options
+from exporter.commands.terminal import print_output
 from exporter.config.errors import UserError
 
 HELP = "poll one switch once and print the result"
@@ -47,6 +48,8 @@ async def _probe(arguments: argparse.Namespace) -> int:
     finally:
         await prober.close()
     if arguments.metrics:
-        sys.stdout.writelines(part.decode() for part in Renderer(openmetrics=False).render(result.tables))
-    print(result.report, file=sys.stderr if arguments.metrics else sys.stdout)  # output of the command
+        print_output([b"".join(Renderer(openmetrics=False).render(result.tables)).decode().removesuffix("\n")])
+        print(result.report, file=sys.stderr)  # noqa: T201  # the output are the metrics
+    else:
+        print_output([result.report])
     return 0 if result.success else 1

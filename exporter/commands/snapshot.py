@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.commands.flags import add_config_flag, add_snmp_flags, add_sysfs_flag, snmp_options
+from exporter.commands.terminal import print_output
 from exporter.config.errors import UserError, system_errors_as_user_errors
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ async def _snapshot(arguments: argparse.Namespace) -> None:
         print(f"fabric-exporter: {problem}", file=sys.stderr)  # noqa: T201  # output of the command
     text = snmp_recording.dump(rows)
     if output is None:
-        sys.stdout.write(text)
+        print_output([text.removesuffix("\n")])
         return
     with system_errors_as_user_errors(str(output), "name a file in a folder that this user can write"):
         await asyncio.to_thread(output.write_text, text, "ascii")

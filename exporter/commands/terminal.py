@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 BOLD, GREEN, YELLOW, RED, CYAN, PLAIN = "\033[1m", "\033[32m", "\033[33m", "\033[31m", "\033[36m", "\033[0m"
@@ -21,6 +22,34 @@ def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
             text = text.replace(code, "")
     stream.write(text)
     stream.flush()
+
+
+def print_output(lines: Iterable[str]) -> None:
+    """Print the whole output of a command, with colours on a terminal only.
+
+    A reader of standard output that has ended, such as `head`, does not change the status of the command.
+
+    Raises:
+        OSError: Standard output cannot be written for another reason.
+    """
+    with suppress_broken_pipe():
+        print_lines(sys.stdout, lines)
+
+
+@contextmanager
+def suppress_broken_pipe() -> Iterator[None]:
+    """Let what is written in the context fail silently once nothing reads standard output, as behind `head`."""
+    try:
+        yield
+    except BrokenPipeError:
+        drop_output()
+
+
+def drop_output() -> None:
+    """Write what follows on standard output to nowhere, or the flush at the end of the program fails too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def show_progress(text: str) -> None:

@@ -85,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: There is nothing for the baseline, or it cannot be written.
     """
-    from exporter.commands.terminal import print_lines
+    from exporter.commands.terminal import print_output
     from exporter.commands.validate_files import read_runs
     from exporter.commands.validate_output import as_json, as_text
     from exporter.meaning.benchmarks.judgement import judge
@@ -94,9 +94,9 @@ def _run(arguments: argparse.Namespace) -> int:
     limits = _limits(arguments)
     found = judge(runs, limits)
     if arguments.json:
-        print(json.dumps(as_json(found, runs, limits), indent=1))  # noqa: T201  # output of the command
+        print_output([json.dumps(as_json(found, runs, limits), indent=1)])
     else:
-        print_lines(sys.stdout, as_text(found, runs, shows_all=arguments.all))
+        print_output(as_text(found, runs, shows_all=arguments.all))
     if arguments.baseline is not None:
         _write_baseline(arguments.baseline, runs, found)
     if all(one.refused for one in runs):

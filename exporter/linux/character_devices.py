@@ -50,11 +50,13 @@ class CharacterDevices:
 
     Attributes:
         found: Those that the kernel has created, and whether the node is there; None if that cannot be known.
+        nodes: Names of their nodes below /dev/infiniband.
         unreadable: Kinds of which an entry could not be read: one that was not found may exist.
     """
 
     found: Mapping[CharacterDevice, bool | None] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
+    nodes: Mapping[CharacterDevice, str] = field(default_factory=dict)
 
     def has(self, device: CharacterDevice) -> bool | None:
         """Return whether a character device is there; None if that cannot be known."""
@@ -80,6 +82,7 @@ def read_character_devices(sysfs: Path, dev: Path | None = None) -> CharacterDev
     """
     found: dict[CharacterDevice, bool | None] = {}
     unreadable: set[str] = set()
+    nodes: dict[CharacterDevice, str] = {}
     for class_name, kinds in _CLASSES.items():
         for entry, kind in _entries(sysfs / "class" / class_name, kinds):
             device = _identify(entry, kind)
@@ -87,7 +90,8 @@ def read_character_devices(sysfs: Path, dev: Path | None = None) -> CharacterDev
                 unreadable.add(kind)
             else:
                 found[device] = _has_node(entry, dev)
-    return CharacterDevices(found, frozenset(unreadable))
+                nodes[device] = entry.name
+    return CharacterDevices(found, frozenset(unreadable), nodes)
 
 
 def _entries(folder: Path, kinds: tuple[str, ...]) -> Iterator[tuple[Path, str]]:

@@ -1,5 +1,6 @@
 """Facts about the configuration of a host. None is what could not be read, and nothing is judged from it."""
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,13 +23,26 @@ class PciLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PciRequests:
+    """How a PCI Express function accesses memory: bytes of its largest read request and packet, relaxed ordering."""
+
+    max_read_request: int
+    max_payload: int
+    relaxed_ordering: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PciFacts:
     """A PCI function of a NIC, an RDMA device or a GPU.
 
     Attributes:
         address: Its address.
+        model: Its vendor and device, such as `15b3:1021`; empty if they cannot be read.
         devices: Its network and RDMA devices; empty for a GPU.
         path: The bridges above it, from the host bridge (`pci0000:16`) down.
+        redirects: By address of each bridge above it, the redirects of ACS that are on, such as `ReqRedir`; None if the
+            configuration space cannot be read.
+        requests: Its accesses to memory; None if the configuration space cannot be read, or without PCI Express.
         link: Its link.
         numa_node: Its NUMA node; None if the platform does not report it.
         iommu: Type of its IOMMU group (`identity`, `DMA`, `DMA-FQ`); empty where it is in none.
@@ -38,8 +52,11 @@ class PciFacts:
     """
 
     address: str
+    model: str = ""
     devices: Sequence[str] = ()
     path: Sequence[str] = ()
+    redirects: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    requests: PciRequests | None = None
     link: PciLink = field(default_factory=PciLink)
     numa_node: int | None = None
     iommu: str | None = None
@@ -137,8 +154,10 @@ class NetworkPortFacts:
         trust: `dscp` or `pcp`; empty where the driver does not report it.
         pause: Whether the port accepts and sends pause frames of 802.3x, each.
         ecn: By role (`notification_point`, `reaction_point`) and priority, whether congestion control is on.
+        cnp_dscp: DSCP of congestion notification packets that it sends.
+        cnp_priority: Their priority of 802.1p.
         rp_filter, arp_ignore, arp_announce: Settings of IPv4, each the maximum of the device's and that of all.
-        networks: Its IPv4 networks.
+        networks: Its IPv4 networks; None if the routing table cannot be read.
         switch_port: Its neighbour; None if none, or several, are known.
     """
 
@@ -151,11 +170,38 @@ class NetworkPortFacts:
     trust: str = ""
     pause: tuple[bool, bool] | None = None
     ecn: Mapping[str, Mapping[int, bool]] = field(default_factory=dict)
+    cnp_dscp: int | None = None
+    cnp_priority: int | None = None
     rp_filter: int | None = None
     arp_ignore: int | None = None
     arp_announce: int | None = None
-    networks: Sequence[str] = ()
+    networks: Sequence[str] | None = None
     switch_port: SwitchPortFacts | None = None
+
+
+class Node(enum.Enum):
+    """State of the character device by which programs open an RDMA device, or connections."""
+
+    PRESENT = enum.auto()
+    """Its node is in /dev/infiniband, and may be read and written."""
+
+    DENIED = enum.auto()
+    """The node may not be read and written."""
+
+    MISSING = enum.auto()
+    """The kernel has created it, and /dev has no node of its number."""
+
+    NOT_CREATED = enum.auto()
+
+    UNKNOWN = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNodes:
+    """Character devices of RDMA: `uverbsN` by RDMA device, and `rdma_cm`."""
+
+    verbs: Mapping[str, Node] = field(default_factory=dict)
+    connections: Node = Node.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +226,19 @@ class JobProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobProcesses:
+    """The processes of jobs that were found.
+
+    Attributes:
+        found: The processes.
+        unread: Why there may be others; empty if all were read.
+    """
+
+    found: Sequence[JobProcess] = ()
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
     """The kernel and what is loaded.
 
@@ -188,9 +247,11 @@ class KernelFacts:
         modules: Names of the modules; None if they cannot be read.
         peer_memory: Whether a peer-memory interface for GPUs is registered.
         nvidia: Text of the driver's version; empty without that driver.
-        numa_balancing: Value of kernel.numa_balancing.
+        numa_balancing: Value of kernel.numa_balancing; None if it cannot be read.
+        has_numa_balancing: Whether the kernel has that setting.
         numa_nodes: Number of NUMA nodes with CPUs.
-        governors: Frequency governors and the number of CPUs with each; empty where there are none.
+        governors: Frequency governors and the number of CPUs with each; empty where there are none, None if they
+            cannot be read.
         governor_driver: Driver of the CPU frequency.
         is_guest: Whether the host is a virtual machine.
     """
@@ -200,8 +261,9 @@ class KernelFacts:
     peer_memory: bool = False
     nvidia: str = ""
     numa_balancing: int | None = None
+    has_numa_balancing: bool = True
     numa_nodes: int | None = None
-    governors: Mapping[str, int] = field(default_factory=dict)
+    governors: Mapping[str, int] | None = None
     governor_driver: str = ""
     is_guest: bool | None = None
 
@@ -216,8 +278,9 @@ class HostFacts:
         gpus: PCI functions of GPUs.
         rdma_ports: Ports of RDMA devices.
         network_ports: Network devices that are hardware.
+        device_nodes: Character devices of RDMA devices.
         kernel: The kernel.
-        processes: Processes of jobs; None if none could be looked for.
+        processes: Processes of jobs.
         nccl_conf: Lines of /etc/nccl.conf; empty if there is none.
         unread: Names of the fields above that could not be read.
         expected: What the configuration expects of this host.
@@ -229,8 +292,9 @@ class HostFacts:
     gpus: Sequence[PciFacts] = ()
     rdma_ports: Sequence[RdmaPortFacts] = ()
     network_ports: Sequence[NetworkPortFacts] = ()
+    device_nodes: DeviceNodes = field(default_factory=DeviceNodes)
     kernel: KernelFacts = field(default_factory=KernelFacts)
-    processes: Sequence[JobProcess] | None = None
+    processes: JobProcesses = field(default_factory=JobProcesses)
     nccl_conf: Sequence[str] = ()
     unread: frozenset[str] = frozenset()
     expected: Expected = field(default_factory=Expected)

@@ -40,8 +40,10 @@ def _judge_memlock(one: JobProcess) -> Iterator[Finding]:
 
 def _numa_balancing(facts: HostFacts) -> Iterator[Finding]:
     value, nodes = facts.kernel.numa_balancing, facts.kernel.numa_nodes
-    if value is None:
+    if not facts.kernel.has_numa_balancing:
         yield not_applicable(facts.host, "this kernel has no automatic NUMA balancing")
+    elif value is None:
+        yield unknown(facts.host, "kernel.numa_balancing cannot be read: mount procfs with /proc/sys")
     elif value == 0 or nodes == 1:
         yield ok(facts.host, "off" if value == 0 else "one NUMA node")
     else:
@@ -68,6 +70,9 @@ def _numa_node(facts: HostFacts) -> Iterator[Finding]:
 
 def _governor(facts: HostFacts) -> Iterator[Finding]:
     governors = facts.kernel.governors
+    if governors is None:
+        yield unknown(facts.host, "sysfs does not show the CPUs (/sys/devices/system/cpu), or a governor")
+        return
     shown = ", ".join(
         f"{name} on {number} {'CPU' if number == 1 else 'CPUs'}" for name, number in sorted(governors.items())
     )
@@ -107,8 +112,10 @@ def _arp(facts: HostFacts) -> Iterator[Finding]:
     networks: dict[str, list[NetworkPortFacts]] = defaultdict(list)
     rdma = {one.netdev for one in facts.rdma_ports if one.netdev}
     for port in facts.network_ports:
-        if port.device in rdma:
-            for network in port.networks:
+        if port.device in rdma and port.networks is None:
+            yield unknown(port.device, "its IPv4 networks cannot be read from the routing table (/proc/net/route)")
+        elif port.device in rdma:
+            for network in port.networks or ():
                 networks[network].append(port)
     for network, ports in sorted(networks.items()):
         for port in ports:

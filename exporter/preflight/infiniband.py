@@ -3,23 +3,26 @@
 from collections.abc import Iterator
 
 from exporter.preflight.facts import HostFacts, RdmaPortFacts
+from exporter.preflight.link_layers import INFINIBAND, of_known_layers
 from exporter.preflight.results import Check, Finding, fail, not_applicable, ok, unknown, warn
 
 DISABLED, LINK_UP = 3, 5
 """PortPhysicalState of a port that is switched off, and of one whose link is up."""
+
+NO_STATE = "sysfs does not show the state of the port"
 
 FULL_MEMBER = 0x8000
 """Bit of a partition key: a full member; two limited members cannot communicate."""
 
 
 def _ports(facts: HostFacts) -> list[RdmaPortFacts]:
-    return [one for one in facts.rdma_ports if one.link_layer == "InfiniBand"]
+    return [one for one in facts.rdma_ports if one.link_layer == INFINIBAND]
 
 
 def _state(facts: HostFacts) -> Iterator[Finding]:
     for one in _ports(facts):
         if one.state is None or one.physical_state is None:
-            yield unknown(one.name, "sysfs does not show the state of the port")
+            yield unknown(one.name, NO_STATE)
         elif one.is_active:
             yield ok(one.name, "active")
         elif one.physical_state == LINK_UP and not one.sm_lid:
@@ -42,6 +45,7 @@ def _state(facts: HostFacts) -> Iterator[Finding]:
 def _subnet_manager(facts: HostFacts) -> Iterator[Finding]:
     """Compare the subnet managers of ports with one subnet prefix, as GID 0 has it."""
     active = [one for one in _ports(facts) if one.is_active]
+    yield from (unknown(one.name, NO_STATE) for one in _ports(facts) if one.state is None)
     for one in active:
         prefix = _prefix(one)
         if one.sm_lid is None or prefix is None:
@@ -65,7 +69,9 @@ def _prefix(port: RdmaPortFacts) -> bytes | None:
 
 def _partition(facts: HostFacts) -> Iterator[Finding]:
     for one in _ports(facts):
-        if not one.is_active:
+        if one.state is None:
+            yield unknown(one.name, NO_STATE)
+        elif not one.is_active:
             yield not_applicable(one.name, "the port is not active")
         elif one.pkeys is None:
             yield unknown(one.name, "sysfs does not show the partition keys")
@@ -87,7 +93,14 @@ def _partition(facts: HostFacts) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check("infiniband_port", "InfiniBand ports are active", ("rdma_ports",), _state),
-    Check("infiniband_subnet_manager", "Ports of one subnet have one subnet manager", ("rdma_ports",), _subnet_manager),
-    Check("infiniband_partition", "Ports are full members of a partition", ("rdma_ports",), _partition),
+    Check("infiniband_port", "InfiniBand ports are active", ("rdma_ports",), of_known_layers(_state)),
+    Check(
+        "infiniband_subnet_manager",
+        "Ports of one subnet have one subnet manager",
+        ("rdma_ports",),
+        of_known_layers(_subnet_manager),
+    ),
+    Check(
+        "infiniband_partition", "Ports are full members of a partition", ("rdma_ports",), of_known_layers(_partition)
+    ),
 )

@@ -7,20 +7,16 @@ from dataclasses import replace
 from exporter.preflight.facts import HostFacts, JobProcess
 from exporter.preflight.results import Finding, unknown
 
-UNREADABLE = "environments of processes cannot be read: run as root, or as the user of the jobs"
-
 
 def results_of_jobs(facts: HostFacts, judge: Callable[[JobProcess], Iterable[Finding]]) -> Iterator[Finding]:
     """Yield the results by job, each with the number of processes where it is not that of all.
 
     Args:
-        facts: The processes; unknown where none can be read.
+        facts: The processes; unknown too where not all could be read.
         judge: Returns the results for one process.
     """
-    if facts.processes is None:
-        yield unknown(facts.host, UNREADABLE)
-        return
-    for job, processes in sorted(_by_job(facts.processes).items()):
+    yield from unread_processes(facts)
+    for job, processes in sorted(_by_job(facts.processes.found).items()):
         counted: dict[Finding, int] = defaultdict(int)
         for process in processes:
             for one in judge(process):
@@ -28,6 +24,12 @@ def results_of_jobs(facts: HostFacts, judge: Callable[[JobProcess], Iterable[Fin
         for one, number in counted.items():
             share = "" if number == len(processes) else f" ({number} of {len(processes)} processes)"
             yield replace(one, evidence=one.evidence + share)
+
+
+def unread_processes(facts: HostFacts) -> Iterator[Finding]:
+    """Yield an unknown result where there may be processes of jobs that were not read."""
+    if facts.processes.unread:
+        yield unknown(facts.host, facts.processes.unread)
 
 
 def _by_job(processes: Sequence[JobProcess]) -> dict[str, list[JobProcess]]:

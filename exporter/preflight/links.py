@@ -36,7 +36,7 @@ def _pcie_link(facts: HostFacts) -> Iterator[Finding]:
 
 
 def _judge_pcie_link(one: PciFacts, *, with_speed: bool) -> Finding:
-    name, link = _function_name(one), one.link
+    name, link = function_name(one), one.link
     if one.is_virtual:
         return not_applicable(name, "a virtual function has the link of its physical function")
     if not one.is_active:
@@ -55,8 +55,8 @@ def _judge_pcie_link(one: PciFacts, *, with_speed: bool) -> Finding:
 
 def _pcie_bandwidth(facts: HostFacts) -> Iterator[Finding]:
     for one in facts.functions:
-        name = _function_name(one)
-        speeds = _speeds(facts, one)
+        name = function_name(one)
+        speeds = active_speeds(facts, one)
         usable = usable_bandwidth(one.link)
         if one.is_virtual or not speeds:
             yield not_applicable(name, "no physical port of it is up")
@@ -73,7 +73,7 @@ def _pcie_bandwidth(facts: HostFacts) -> Iterator[Finding]:
             yield ok(name, f"PCIe carries {_bits(usable)}, its ports that are up {_bits(sum(speeds))}")
 
 
-def _speeds(facts: HostFacts, function: PciFacts) -> Sequence[float]:
+def active_speeds(facts: HostFacts, function: PciFacts) -> Sequence[float]:
     """Return the speeds of the active ports of a function: of its RDMA ports, else of its network devices."""
     rdma = [
         one.rate for one in facts.rdma_ports if one.pci == function.address and one.is_active and one.rate is not None
@@ -106,7 +106,9 @@ def _siblings(facts: HostFacts) -> Iterator[Finding]:
     """Compare the rate of each active RDMA port with that of the others of its kind."""
     groups: dict[str, list[RdmaPortFacts]] = defaultdict(list)
     for one in facts.rdma_ports:
-        if one.is_active and one.rate is not None:
+        if one.state is None or (one.is_active and one.rate is None):
+            yield unknown(one.name, "sysfs does not show the state of the port, or its rate")
+        elif one.is_active:
             groups[one.link_layer].append(one)
     for ports in groups.values():
         usual, number = Counter(one.rate for one in ports).most_common(1)[0]
@@ -129,6 +131,8 @@ def _firmware(facts: HostFacts) -> Iterator[Finding]:
     for one in facts.rdma_ports:
         if one.board and one.firmware:
             boards[one.board].append(one)
+        elif one.board or one.firmware:
+            yield unknown(one.name, "the driver does not show its board, or its firmware: see the vendor's tool")
     for board, ports in sorted(boards.items()):
         versions = Counter(one.firmware for one in ports)
         usual = versions.most_common(1)[0][0]
@@ -143,7 +147,8 @@ def _firmware(facts: HostFacts) -> Iterator[Finding]:
                 )
 
 
-def _function_name(one: PciFacts) -> str:
+def function_name(one: PciFacts) -> str:
+    """Return the address of a function, and its devices."""
     return f"{one.address} ({','.join(one.devices)})" if one.devices else one.address
 
 

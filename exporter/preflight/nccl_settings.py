@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.preflight.facts import HostFacts, JobProcess, RdmaPortFacts
-from exporter.preflight.job_results import UNREADABLE, results_of_jobs
+from exporter.preflight.job_results import results_of_jobs, unread_processes
 from exporter.preflight.results import Check, Finding, Result, fail, ok, unknown, warn
 from exporter.preflight.roce import V2
 
@@ -194,11 +194,9 @@ def _distance(variables: Mapping[str, str]) -> Iterator[_Problem]:
 
 def _alike(facts: HostFacts) -> Iterator[Finding]:
     """Compare the variables of processes of one job."""
-    if facts.processes is None:
-        yield unknown(facts.host, UNREADABLE)
-        return
+    yield from unread_processes(facts)
     jobs: dict[str, list[Mapping[str, str]]] = {}
-    for one in facts.processes:
+    for one in facts.processes.found:
         if one.nccl is not None and one.job:
             jobs.setdefault(one.job, []).append(one.nccl)
     for job, processes in sorted(jobs.items()):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from exporter.preflight.facts import Gid, HostFacts, NetworkPortFacts, RdmaPortFacts
+from exporter.preflight.link_layers import ETHERNET, of_known_layers
 from exporter.preflight.results import Check, Finding, fail, not_applicable, ok, unknown, warn
 
 HEADERS = 96
@@ -30,12 +31,13 @@ class RocePort(NamedTuple):
     net: NetworkPortFacts
 
 
-def _ports(facts: HostFacts) -> list[RocePort]:
+def _ports(facts: HostFacts, *, with_software: bool = False) -> list[RocePort]:
     """Return the RoCE ports whose network device is hardware of this host."""
     found = []
     for one in facts.rdma_ports:
         net = facts.network_port(one.netdev)
-        if one.link_layer == "Ethernet" and net is not None and one.driver not in NO_ROCE | SOFTWARE:
+        is_software = one.driver in SOFTWARE and not with_software
+        if one.link_layer == ETHERNET and net is not None and one.driver not in NO_ROCE and not is_software:
             found.append(RocePort(one, net))
     return found
 
@@ -118,13 +120,38 @@ def _congestion_control(facts: HostFacts) -> Iterator[Finding]:
             yield ok(net.device, f"congestion control is on for {_priorities(wanted)}")
 
 
+def _notifications(facts: HostFacts) -> Iterator[Finding]:
+    """Judge the priority of congestion notification packets: in that of RDMA a pause delays what should end it."""
+    for _, net in _ports(facts):
+        priority = net.cnp_dscp >> 3 if net.cnp_dscp is not None and net.trust == "dscp" else None
+        priority = net.cnp_priority if net.trust == "pcp" else priority
+        if priority is None or net.pfc is None:
+            yield unknown(
+                net.device,
+                "no files of congestion control, which need the vendor's driver, or the trust is not reported",
+            )
+        elif priority in net.pfc:
+            yield warn(
+                net.device,
+                f"{_cnp(net)}: congestion notification packets are in priority {priority}, which PFC pauses",
+                f"Write another DSCP (48 is usual) and priority (6) to /sys/class/net/{net.device}/ecn/roce_np/cnp_dscp"
+                " and cnp_802p_prio, and give them a strict queue at the switch; it is lost at reboot",
+            )
+        else:
+            yield ok(net.device, f"{_cnp(net)}: congestion notification packets are in priority {priority}")
+
+
+def _cnp(net: NetworkPortFacts) -> str:
+    return f"CNP priority {net.cnp_priority}" if net.trust == "pcp" else f"CNP DSCP {net.cnp_dscp}"
+
+
 def rdma_mtu(mtu: int) -> int | None:
     """Return the RDMA MTU that Linux derives from the MTU of a network device; None below the smallest one."""
     return next((size for size in RDMA_MTUS if size <= mtu - HEADERS), None)
 
 
 def _mtu(facts: HostFacts) -> Iterator[Finding]:
-    for _, net in _ports(facts):
+    for _, net in _ports(facts, with_software=True):
         if net.mtu is None:
             yield unknown(net.device, "the MTU cannot be read")
         elif (size := rdma_mtu(net.mtu)) == RDMA_MTUS[0]:
@@ -157,9 +184,11 @@ def _is_ipv4(gid: Gid) -> bool:
 
 def _gid(facts: HostFacts) -> Iterator[Finding]:
     for one in facts.rdma_ports:
-        if one.link_layer != "Ethernet" or one.driver in NO_ROCE:
+        if one.link_layer != ETHERNET or one.driver in NO_ROCE:
             continue
-        if not one.is_active:
+        if one.state is None:
+            yield unknown(one.name, "sysfs does not show the state of the port")
+        elif not one.is_active:
             yield not_applicable(one.name, "the port is not active")
         elif one.gids is None:
             yield unknown(one.name, "the GID table cannot be read, as in another network namespace")
@@ -215,6 +244,8 @@ _SETTINGS = (
     _Setting("MTU", lambda net: None if net.mtu is None else str(net.mtu)),
     _Setting("global pause", lambda net: None if net.pause is None else "on" if any(net.pause) else "off"),
     _Setting("congestion control", lambda net: _ecn(net) if net.ecn else None),
+    _Setting("CNP DSCP", lambda net: None if net.cnp_dscp is None else str(net.cnp_dscp)),
+    _Setting("CNP priority", lambda net: None if net.cnp_priority is None else str(net.cnp_priority)),
 )
 
 
@@ -265,22 +296,35 @@ CHECKS = (
         "roce_flow_control",
         "PFC is on for one priority, and global pause is off",
         ("rdma_ports", "network_ports"),
-        _flow_control,
+        of_known_layers(_flow_control),
     ),
-    Check("roce_trust", "Ports trust DSCP", ("rdma_ports", "network_ports"), _trust),
+    Check("roce_trust", "Ports trust DSCP", ("rdma_ports", "network_ports"), of_known_layers(_trust)),
     Check(
         "roce_congestion_control",
         "ECN is on for the lossless priority in both roles",
         ("rdma_ports", "network_ports"),
-        _congestion_control,
+        of_known_layers(_congestion_control),
     ),
-    Check("roce_mtu", "The MTU allows RDMA packets of 4096 bytes", ("rdma_ports", "network_ports"), _mtu),
-    Check("roce_gid", "NCCL picks a GID that is routed", ("rdma_ports",), _gid),
+    Check(
+        "roce_notifications",
+        "Congestion notification packets are in a priority without PFC",
+        ("rdma_ports", "network_ports"),
+        of_known_layers(_notifications),
+    ),
+    Check(
+        "roce_mtu", "The MTU allows RDMA packets of 4096 bytes", ("rdma_ports", "network_ports"), of_known_layers(_mtu)
+    ),
+    Check("roce_gid", "NCCL picks a GID that is routed", ("rdma_ports",), of_known_layers(_gid)),
     Check(
         "roce_switch_port",
         "PFC and MTU agree with the port of the switch",
         ("rdma_ports", "network_ports"),
-        _switch_port,
+        of_known_layers(_switch_port),
     ),
-    Check("roce_ports_alike", "All RoCE ports are configured alike", ("rdma_ports", "network_ports"), _alike),
+    Check(
+        "roce_ports_alike",
+        "All RoCE ports are configured alike",
+        ("rdma_ports", "network_ports"),
+        of_known_layers(_alike),
+    ),
 )

@@ -49,7 +49,7 @@ def _of_host(facts: HostFacts) -> Iterator[tuple[str, str]]:
     yield "kernel", kernel.release
     yield "NVIDIA driver", driver_version(kernel.nvidia)
     yield "NUMA balancing", "" if kernel.numa_balancing is None else str(kernel.numa_balancing)
-    for governor in kernel.governors:
+    for governor in kernel.governors or ():
         yield "CPU governor", governor
     for one in facts.functions:
         yield "IOMMU", one.iommu or ""
@@ -82,7 +82,7 @@ def _listed(priorities: Iterable[int]) -> str:
 
 
 def _of_jobs(facts: HostFacts) -> Iterator[tuple[str, str, str]]:
-    for one in facts.processes or ():
+    for one in facts.processes.found if facts.processes else ():
         if not one.job:
             continue
         job = f"job {one.job}"

@@ -1,18 +1,24 @@
 """The command `check`: its table, its JSON, and its exit statuses."""
 
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
+from pathlib import Path
 
 import pytest
 
 from exporter import cli
 from exporter.preflight.checks import CHECKS
 from tests.helpers.checked_host import CheckedHost
+from tests.helpers.closed_pipe import without_reader
 from tests.helpers.paths import ROOT
+from tests.helpers.unprivileged import status_without_rights
 
 
 @pytest.fixture
@@ -130,23 +136,44 @@ def test_there_are_colours_on_a_terminal_only(host, environment, colours):
     assert b"\x1b" not in piped.stdout + piped.stderr
 
 
+@pytest.mark.parametrize("flags", [(), ("--json",), ("--list",)], ids=" ".join)
+@pytest.mark.parametrize("is_good", [True, False], ids=["good", "failure"])
+def test_a_reader_that_ended_changes_no_exit_status(host, is_good, flags):
+    """As `check | head -1`: with `set -o pipefail` a good host would be a failure."""
+    if not is_good:
+        narrow(host)
+    done = without_reader("check", *host.arguments, *flags)
+    assert (done.returncode, done.stderr) == (0 if is_good or "--list" in flags else 1, "")
+
+
+def test_an_output_that_cannot_be_written_is_not_the_exit_status_of_a_failed_check(host):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "exporter", "check", *host.arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "the output cannot be written" in done.stderr
+
+
+def test_lines_fit_a_narrow_terminal(host):
+    narrow(host)
+    (host.lldp / "2").unlink()
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 72, 0, 0))
+    command = [sys.executable, "-m", "exporter", "check", *host.arguments]
+    kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    subprocess.run(command, stdout=follower, stderr=subprocess.DEVNULL, env=kept | {"NO_COLOR": "1"}, check=False)
+    os.close(follower)
+    lines = os.read(leader, 65536).decode().splitlines()
+    os.close(leader)
+    assert max(map(len, lines)) <= 72
+    assert "systemd-networkd receive LLDP" in " ".join(" ".join(lines).split()), "no text is lost"
+
+
 def test_this_host_is_checked_without_rights_and_without_an_error(capfd):
-    """As an unprivileged user where this one is root, in a process that has all modules, whose files may be root's."""
     cli.main(["check", "--list"])
     cli.main(["check", "--json"])
     capfd.readouterr()
-    child = os.fork()
-    if not child:
-        status = 99
-        try:
-            if os.getuid() == 0:
-                os.setgroups([])
-                os.setresgid(65534, 65534, 65534)
-                os.setresuid(65534, 65534, 65534)
-            status = cli.main(["check", "--json"])
-        finally:
-            os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = status_without_rights(lambda: cli.main(["check", "--json"]))
     captured = capfd.readouterr()
     assert status in {0, 1}, captured.err
     assert {row["check"] for row in json.loads(captured.out)["results"]} == {check.name for check in CHECKS}

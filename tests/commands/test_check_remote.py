@@ -4,6 +4,7 @@ import http.server
 import json
 import threading
 from contextlib import contextmanager
+from time import process_time
 
 import pytest
 
@@ -117,7 +118,45 @@ def test_a_password_in_a_url_is_never_shown(capsys):
     assert "secret" not in out
 
 
-@pytest.mark.parametrize("url", ["ftp://gpu-001/", "http://", "http:///metrics"])
+def test_what_is_not_compared_is_not_parsed(capsys):
+    """Series that are not compared are most of a response; 200,000 took the parser nine seconds."""
+    more = b'fabric_rdma_receive_bytes_total{device="mlx5_0",port="1"} 1\nfabric_nic_{{ broken\n' * 100_000
+    began = process_time()
+    with serving(page("gpu-001") + more, page("gpu-002"), page("gpu-003", "1500"), page("gpu-004")) as urls:
+        _, out = run(capsys, "--remote", *urls)
+    assert process_time() - began < 3
+    assert out.startswith("4 hosts compared, 1 differ")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        b'fabric_nic_mtu_bytes{device="eth5"} 1\n' * 20_000,
+        b'fabric_nic_mtu_bytes{device="' + b"x" * 20_000 + b'"} 1\n',
+    ],
+    ids=["samples", "label"],
+)
+def test_more_than_a_host_has_is_not_compared(capsys, more):
+    with serving(page("gpu-001") + more, page("gpu-002"), page("gpu-003"), page("gpu-004")) as urls:
+        _, out = run(capsys, "--remote", *urls)
+    assert out.startswith("3 hosts compared, 0 differ, 0 have checks that fail, 1 could not be read")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://gpu-001/",
+        "http://",
+        "http:///metrics",
+        "gpu-001:65536",
+        "gpu-001:0",
+        "gpu-001:port",
+        "gpu 001",
+        "gpu-001\n:10315",
+        "http://[::1",
+        "http://gpu-001/m\u00e9trics",
+    ],
+)
 def test_a_wrong_url_is_a_usage_error(capsys, url):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["check", "--remote", url])

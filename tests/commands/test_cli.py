@@ -19,6 +19,7 @@ from exporter.daemon import settings as daemon_settings
 from exporter.daemon.settings import Settings
 from exporter.simulator.faults import FAULTS
 from exporter.sources.collector import source as collector
+from tests.helpers.closed_pipe import without_reader
 
 
 @pytest.fixture(autouse=True)
@@ -334,6 +335,19 @@ def test_closed_standard_streams_are_no_traceback(tmp_path, command):
         assert done.returncode == (command[0] == "probe")  # nothing answers there
         assert "Traceback" not in done.stderr
         assert (done.stdout == "") == (closed == ">&-")
+
+
+@pytest.mark.parametrize(
+    "command", [*OUTPUTS, ["estimate", "--bytes", "1GB", "--ranks", "8"]], ids=lambda words: words[0]
+)
+def test_a_reader_that_ended_changes_no_exit_status(tmp_path, command):
+    """As behind `head`; `check` and `ib diff`, whose status 1 is a finding, have tests of their own."""
+    file = tmp_path / "config.yml"
+    file.write_text("host: a\n")
+    done = without_reader(*(str(file) if word == "FILE" else word for word in command))
+    assert done.returncode == (command[0] == "probe")  # nothing answers there
+    assert "Broken pipe" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", OUTPUTS[:3], ids=lambda words: words[0])

@@ -17,6 +17,7 @@ from exporter.sources.ibfabric import rendering
 from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
 from exporter.sources.ibfabric.saved_topology import SavedFabric, encode_json, parse_topology
 from exporter.sources.ibfabric.topology_diff import compare
+from tests.helpers.closed_pipe import without_reader
 
 HOSTILE = 'a"b\\N{x}%s&lt;\x1b[31m\x9b2J\u202e\n]; evil [label="'
 """A name with control sequences of terminals, Graphviz and format strings."""
@@ -235,6 +236,16 @@ def test_two_files_are_compared_without_a_port(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     ((one, other),) = (link["ends"] for link in found["missing_links"])
     assert (one["name"], one["port"], other["name"], other["port"]) == ("n12", 9, "n21", 2)
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)], ids=" ".join)
+@pytest.mark.parametrize(("links", "status"), [(LINKS, 0), (LINKS[:3], 1)], ids=["same", "different"])
+def test_a_reader_that_ended_changes_no_exit_status(tmp_path, links, status, flags):
+    """As `ib diff | head -1`."""
+    (tmp_path / "a").write_text(json.dumps(document(NODES, LINKS)))
+    (tmp_path / "b").write_text(json.dumps(document(NODES, links)))
+    done = without_reader("ib", "diff", str(tmp_path / "a"), str(tmp_path / "b"), *flags)
+    assert (done.returncode, done.stderr) == (status, "")
 
 
 # --- flags and failures

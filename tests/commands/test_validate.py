@@ -15,6 +15,7 @@ from exporter.commands.validate import LINKS
 from exporter.meaning.training.estimates import TECHNOLOGIES
 from exporter.sources.nccl.baseline import load_baselines
 from tests.helpers.benchmark_outputs import GIB, MIB, bandwidth_table, latency_table, nccl_json, nccl_table
+from tests.helpers.closed_pipe import without_reader
 from tests.helpers.paths import ROOT
 
 FINE = {64 * MIB: 400.0, GIB: 470.0, 8 * GIB: 478.0}
@@ -449,3 +450,12 @@ def test_the_commands_of_the_document_work(capsys, write):
         if block is blocks[0]:
             assert out == shown
     assert Path("baseline.json").exists()
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)], ids=" ".join)
+@pytest.mark.parametrize(("mark", "status"), [("1MB/s", 0), ("900GB/s", 1)], ids=["good", "slow"])
+def test_a_reader_that_ended_changes_no_exit_status(write, mark, status, flags):
+    """As `validate | head -1`."""
+    names = [write(f"n{number}.txt", nccl_table([f"gpu-{number}"], FINE)) for number in range(3)]
+    done = without_reader("validate", *names, "--mark", mark, *flags)
+    assert (done.returncode, done.stderr) == (status, "")

@@ -20,17 +20,40 @@ BRIDGES = {
 }
 
 
+DEVICE_CONTROL = 5 << 12 | 1 << 5 | 1 << 4
+"""Of PCI Express: read requests of 4096 bytes, packets of 256, relaxed ordering."""
+
+SOURCE_VALIDATION = 1 << 0
+"""Of ACS: no redirect."""
+
+
+def config_space(control: int, acs: int) -> bytes:
+    """Return a configuration space as the specification has it: power management, PCI Express, AER, ACS."""
+    space = bytearray(4096)
+    space[0x06] = 1 << 4  # has capabilities
+    space[0x34] = 0x40
+    space[0x40:0x42] = (0x01, 0x60)
+    space[0x60:0x62] = (0x10, 0x00)
+    space[0x68:0x6A] = control.to_bytes(2, "little")
+    space[0x100:0x104] = (0x150 << 20 | 1 << 16 | 0x0001).to_bytes(4, "little")
+    space[0x150:0x154] = (1 << 16 | 0x000D).to_bytes(4, "little")
+    space[0x156:0x158] = acs.to_bytes(2, "little")
+    return bytes(space)
+
+
 class CheckedHost:
     """Writes a host that passes all checks that its files allow."""
 
     def __init__(self, folder: Path) -> None:
         self.sysfs, self.procfs, self.recordings = folder / "sys", folder / "proc", folder / "recordings"
-        self.nccl_conf, self.lldp = folder / "nccl.conf", folder / "lldp"
-        for made in (self.sysfs, self.procfs, self.recordings, self.lldp):
+        self.nccl_conf, self.lldp, self.dev = folder / "nccl.conf", folder / "lldp", folder / "dev"
+        for made in (self.sysfs, self.procfs, self.recordings, self.lldp, self.dev / "infiniband"):
             made.mkdir(parents=True)
         for place, (device, address) in enumerate(ADAPTERS.items()):
             self._function(address, "0x15b3", "0x020000")
             self._adapter(device, address, place)
+            self.node(f"class/infiniband_verbs/uverbs{place}", ibdev=device)
+        self.node("class/misc/rdma_cm")
         for address in GPUS:
             self._function(address, "0x10de", "0x030200")
         self.write_sys("devices/system/node/has_cpu", "0-1")
@@ -51,6 +74,7 @@ class CheckedHost:
             "nic-replay": self.recordings,
             "nccl-conf": self.nccl_conf,
             "lldp": self.lldp,
+            "dev": self.dev,
         }
         return [part for name, path in flags.items() for part in (f"--path.{name}", str(path))]
 
@@ -66,6 +90,16 @@ class CheckedHost:
         """Return the folder of a PCI function below the root of sysfs."""
         bridge = BRIDGES[address]
         return f"devices/pci{bridge[:7]}/{bridge}/{address}"
+
+    def node(self, entry: str, **attributes: str) -> None:
+        """Write a character device of sysfs and its node, which is /dev/null."""
+        for name, text in {"dev": "1:3", **attributes}.items():
+            self.write_sys(f"{entry}/{name}", text)
+        (self.dev / "infiniband" / Path(entry).name).symlink_to("/dev/null")
+
+    def config(self, folder: str, *, control: int = DEVICE_CONTROL, acs: int = 0, size: int = 4096) -> None:
+        """Write the configuration space of a PCI function: its device control and ACS control; root sees all 4096."""
+        (self.sysfs / folder / "config").write_bytes(config_space(control, acs)[:size])
 
     def port(self, device: str, **files: str) -> None:
         """Change files of the port of an RDMA device; `__` is a slash."""
@@ -102,6 +136,7 @@ class CheckedHost:
             "max_link_speed": "32.0 GT/s PCIe",
             "current_link_width": "16",
             "max_link_width": "16",
+            "device": "0x1021" if vendor == "0x15b3" else "0x2330",
             "uevent": "DRIVER=mlx5_core",
             "msi_irqs/57": "msix",
         }.items():
@@ -110,6 +145,8 @@ class CheckedHost:
         bridge = f"devices/pci{BRIDGES[address][:7]}/{BRIDGES[address]}"
         self.write_sys(f"{bridge}/max_link_speed", "32.0 GT/s PCIe")
         self.write_sys(f"{bridge}/max_link_width", "16")
+        self.config(bridge, acs=SOURCE_VALIDATION)
+        self.config(folder)
         group = self.sysfs / "kernel/iommu_groups/7"
         _write(group / "type", "identity")
         (self.sysfs / folder / "iommu_group").symlink_to(group)
@@ -144,6 +181,8 @@ class CheckedHost:
             (self.sysfs / folder / kind / name / "device").symlink_to(self.sysfs / folder)
         for role in ("roce_np", "roce_rp"):
             self.write_sys(f"{folder}/net/{netdev}/ecn/{role}/enable/3", "1")
+        self.write_sys(f"{folder}/net/{netdev}/ecn/roce_np/cnp_dscp", "48")
+        self.write_sys(f"{folder}/net/{netdev}/ecn/roce_np/cnp_802p_prio", "6")
         self.record(
             netdev,
             link={"ifindex": 2 + place, "carrier": True, "mtu": 9000, "parent_dev_name": address},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.guest import ADDRESS, SIMULATED, exporter, link, nic, rdma, run
+from lab.guest import ADDRESS, CARDS, SIMULATED, exporter, link, nic, put_driver, rdma, run
 
 CONFIG = """
 sources:
@@ -24,6 +24,8 @@ def _guest():
         pytest.skip("needs the lab")
     # Without addresses of its own choice, a device sends nothing that a test did not ask for.
     Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+    for address in CARDS:
+        put_driver(address, "unbind")
 
 
 @pytest.fixture(scope="session")
@@ -68,3 +70,14 @@ def card(_guest):
         pytest.skip("needs netdevsim")
     with nic(1) as one:
         yield one
+
+
+@pytest.fixture
+def pci_cards(_guest):
+    """Return the PCI addresses of QEMU's network cards, which have their drivers while they are needed."""
+    found = [address for address in CARDS if put_driver(address, "bind")]
+    if len(found) < len(CARDS):
+        pytest.skip("needs QEMU's network cards and their drivers")
+    yield found
+    for address in found:
+        put_driver(address, "unbind")

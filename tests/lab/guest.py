@@ -26,6 +26,9 @@ SIMULATED = Path("/sys/bus/netdevsim")
 NETWORK = Path("/sys/class/net")
 RDMA = Path("/sys/class/infiniband")
 
+CARDS = {"0000:01:00.0": "e1000e", "0000:02:00.0": "virtio-pci"}
+"""Addresses of the cards of `run`, and their drivers."""
+
 
 def run(*command: object) -> str:
     """Run a program that has to succeed; return its output."""
@@ -76,6 +79,15 @@ def rdma(name: str, kind: str, netdev: str) -> Iterator[str]:
         yield name
     finally:
         subprocess.run(["rdma", "link", "del", name], capture_output=True, check=False)
+
+
+def put_driver(address: str, change: str) -> bool:
+    """Let the driver of a card of CARDS have it (`bind`), or not (`unbind`); return whether it did."""
+    try:
+        (Path("/sys/bus/pci/drivers") / CARDS[address] / change).write_text(address)
+    except OSError:
+        return False
+    return True
 
 
 class Nic:
@@ -211,12 +223,12 @@ class Exporter:
 
 
 @contextmanager
-def exporter(config: str) -> Iterator[Exporter]:
+def exporter(config: str, *more: str) -> Iterator[Exporter]:
     """Run the exporter while it is needed; it must exit by itself with status 0 after SIGTERM."""
     with own_folder() as folder:
         file, log, port = folder / "config.yml", folder / "log", free_port()
         file.write_text(config)
-        flags = (f"--config.file={file}", f"--web.listen-address=127.0.0.1:{port}")
+        flags = (f"--config.file={file}", f"--web.listen-address=127.0.0.1:{port}", *more)
         with (
             process(log, sys.executable, "-m", "exporter", "run", *flags) as one,
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS) as client,

@@ -54,14 +54,13 @@ class Nodes:
 
 def test_all_kinds_of_sysfs_are_found(sysfs):
     assert is_listed(sysfs)
-    assert read_character_devices(sysfs) == CharacterDevices(
-        {
-            CharacterDevice("uverbs", "mlx5_0"): True,
-            CharacterDevice("umad", "mlx5_0", 1): True,
-            CharacterDevice("issm", "mlx5_0", 1): True,
-            CharacterDevice("rdma_cm"): True,
-        }
-    )
+    nodes = {
+        CharacterDevice("uverbs", "mlx5_0"): "uverbs0",
+        CharacterDevice("umad", "mlx5_0", 1): "umad0",
+        CharacterDevice("issm", "mlx5_0", 1): "issm0",
+        CharacterDevice("rdma_cm"): "rdma_cm",
+    }
+    assert read_character_devices(sysfs) == CharacterDevices(dict.fromkeys(nodes, True), nodes=nodes)
 
 
 def test_without_the_modules_there_are_none(tmp_path):

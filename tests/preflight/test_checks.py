@@ -15,6 +15,7 @@ from exporter.preflight.results import Result, evaluate
 from exporter.sources.common.host_ports import nic_reader
 from exporter.sources.hostcheck.host_facts import host_facts, readings
 from exporter.sources.rdma.ports import rdma_reader
+from tests.helpers.check_results import one, results_of, words
 from tests.helpers.checked_host import ADAPTERS, GPUS, CheckedHost
 
 NAMES = {check.name for check in CHECKS}
@@ -23,34 +24,6 @@ NAMES = {check.name for check in CHECKS}
 @pytest.fixture
 def host(tmp_path):
     return CheckedHost(tmp_path)
-
-
-def results_of(host):
-    """Return the results of all checks by check and object."""
-    root = Host("gpu-001", host.sysfs, host.procfs, host.recordings)
-    failures, answers = [], {}
-    for kind, call in readings(root, nic_reader(root), rdma_reader(root), failures, host.nccl_conf, host.lldp).items():
-        try:
-            answers[kind] = call()
-        except OSError as error:
-            answers[kind] = error
-    found = evaluate(CHECKS, host_facts(root, answers))
-    return {
-        check: [(one.object, one.result.value, one.evidence, one.remedy) for one in all_]
-        for check, all_ in found.items()
-    }
-
-
-def words(host, check):
-    """Return the results of a check, in the order of its objects."""
-    return [result for _, result, _, _ in results_of(host)[check]]
-
-
-def one(host, check, name):
-    """Return result and evidence of one object, whose name begins with this."""
-    found = [(result, evidence) for object_, result, evidence, _ in results_of(host)[check] if object_.startswith(name)]
-    assert len(found) == 1, results_of(host)[check]
-    return found[0]
 
 
 def test_a_good_host_passes_all_checks_that_it_has(host):
@@ -222,6 +195,32 @@ def test_trust_and_congestion_control(host):
     )
     (host.sysfs / folder / "roce_rp/enable/3").unlink()
     assert one(host, "roce_congestion_control", "rail0")[0] == "unknown", "a missing file is not off"
+
+
+@pytest.mark.parametrize(
+    ("dscp", "priority", "rules", "expected"),
+    [
+        ("48", "6", True, "ok"),
+        ("4", "6", True, "ok"),  # as NVIDIA's operator sets it: priority 0
+        ("26", "6", True, "warn"),  # the DSCP of RDMA
+        ("48", "3", False, "warn"),
+        ("26", "6", False, "ok"),
+        ("64", "6", True, "unknown"),
+        ("", "", True, "unknown"),
+    ],
+)
+def test_notification_packets_are_not_in_a_priority_that_pauses(host, dscp, priority, rules, expected):
+    """By the default map the priority is the DSCP divided by 8; a port that trusts PCP uses that of 802.1p."""
+    folder = f"{host.function('0000:17:00.0')}/net/rail0/ecn/roce_np"
+    host.write_sys(f"{folder}/cnp_dscp", dscp)
+    host.write_sys(f"{folder}/cnp_802p_prio", priority)
+    host.record("rail0", dcb={"pfc": [3], "dscp_rules": rules})
+    assert one(host, "roce_notifications", "rail0")[0] == expected
+
+
+def test_a_port_that_marks_notification_packets_otherwise_is_named(host):
+    host.write_sys(f"{host.function('0000:18:00.0')}/net/rail1/ecn/roce_np/cnp_dscp", "4")
+    assert one(host, "roce_ports_alike", "rail1") == ("warn", "CNP DSCP: 4; 48 at most of the other ports")
 
 
 LOCAL, MAPPED, GLOBAL = "fe80::1", "::ffff:10.0.0.5", "2001:db8::5"

@@ -5,6 +5,7 @@ import pytest
 from exporter.preflight.facts import (
     HostFacts,
     JobProcess,
+    JobProcesses,
     KernelFacts,
     NetworkPortFacts,
     PciFacts,
@@ -71,12 +72,14 @@ def test_variables_of_a_job_are_those_that_its_hosts_share():
     facts = HostFacts(
         host="h",
         kernel=KernelFacts(release="6.8.0"),
-        processes=[
-            JobProcess(pid=1, job="77", nccl=own, memlock=65536.0),
-            JobProcess(pid=2, job="77", nccl=own, memlock=65536.0, may_lock=True),
-            JobProcess(pid=3, job="78", nccl={}),
-            JobProcess(pid=4, nccl=own),
-        ],
+        processes=JobProcesses(
+            found=[
+                JobProcess(pid=1, job="77", nccl=own, memlock=65536.0),
+                JobProcess(pid=2, job="77", nccl=own, memlock=65536.0, may_lock=True),
+                JobProcess(pid=3, job="78", nccl={}),
+                JobProcess(pid=4, nccl=own),
+            ]
+        ),
     )
     assert settings_of(facts) == [
         Setting("job 77", "locked memory", "65536 bytes"),
@@ -91,7 +94,9 @@ def test_variables_of_a_job_are_those_that_its_hosts_share():
 
 def test_long_values_that_differ_at_their_end_differ():
     def facts(end):
-        return HostFacts(host="h", processes=[JobProcess(pid=1, job="1", nccl={"NCCL_ALGO": "R" * 300 + end})])
+        return HostFacts(
+            host="h", processes=JobProcesses(found=[JobProcess(pid=1, job="1", nccl={"NCCL_ALGO": "R" * 300 + end})])
+        )
 
     one, other = values(facts("a"), "variables of NCCL")[0], values(facts("b"), "variables of NCCL")[0]
     assert one != other

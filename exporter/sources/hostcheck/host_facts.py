@@ -11,7 +11,8 @@ from exporter.core.source import Failure, Host
 from exporter.linux.nic_reader import NicReader
 from exporter.linux.rdma_reader import RdmaReader
 from exporter.linux.untrusted_files import read_untrusted
-from exporter.preflight.facts import HostFacts, NetworkPortFacts, RdmaPortFacts
+from exporter.preflight.facts import DeviceNodes, HostFacts, NetworkPortFacts, RdmaPortFacts
+from exporter.sources.hostcheck.readers.device_nodes import read_device_nodes
 from exporter.sources.hostcheck.readers.job_processes import read_job_processes
 from exporter.sources.hostcheck.readers.kernel import read_kernel
 from exporter.sources.hostcheck.readers.network_ports import read_network_ports
@@ -66,6 +67,7 @@ def readings(
         "gpus": partial(read_gpus, roots),
         "rdma_ports": partial(_with_rdma, host, rdma, failures),
         "network_ports": partial(_with_nic, host, nic, failures, lldp),
+        "device_nodes": partial(_read_nodes, host),
         "kernel": partial(read_kernel, host.sysfs, host.procfs),
         "processes": partial(read_job_processes, host.procfs),
         "nccl_conf": partial(_read_lines, nccl_conf),
@@ -83,6 +85,13 @@ def host_facts(host: Host, answers: Mapping[str, Any], configured: Configured = 
         excluded=frozenset(name for name in devices if configured.excludes(name)),
         **read,
     )
+
+
+def _read_nodes(host: Host) -> DeviceNodes:
+    try:
+        return read_device_nodes(host.sysfs, host.dev)
+    except FileNotFoundError:  # no RDMA
+        return DeviceNodes()
 
 
 def _with_rdma(host: Host, rdma: Callable[[], RdmaReader], failures: list[Failure]) -> Sequence[RdmaPortFacts]:

@@ -6,7 +6,7 @@ kept, without those that are paths.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from exporter.linux.cached_file import read_text
 from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
 from exporter.linux.untrusted_files import read_untrusted
-from exporter.preflight.facts import JobProcess
+from exporter.preflight.facts import JobProcess, JobProcesses
 from exporter.sources.common.job_files import UNKNOWN
 from exporter.sources.nccl.identity import MAX_ENVIRONMENT, MAX_PROCESSES, job_of, parse_environment
 
@@ -35,17 +35,21 @@ _RANKS = (b"RANK", b"WORLD_SIZE")
 _PATHS = ("_FILE", "_PATH", "_DIR", "_ADDR")
 
 
-def read_job_processes(procfs: Path) -> Sequence[JobProcess] | None:
-    """Read the processes of jobs; None if the environment of no process of others can be read. Blocks.
+UNREADABLE = "environments of processes cannot be read: run as root, or as the user of the jobs"
+
+
+def read_job_processes(procfs: Path) -> JobProcesses:
+    """Read the processes of jobs, and why there may be others; blocks.
 
     Without the right to read them, an empty list would be a claim that there are none.
+
+    Raises:
+        OSError: They cannot be listed.
     """
     found: list[JobProcess] = []
     denied = False
-    try:
-        names = [name for name in os.listdir(procfs) if name.isdecimal()]  # noqa: PTH208  # names alone
-    except OSError:
-        return None
+    more = 0
+    names = [name for name in os.listdir(procfs) if name.isdecimal()]  # noqa: PTH208  # names alone
     for name in sorted(names, key=int)[:MAX_PROCESSES]:
         try:
             data, _ = read_untrusted(str(procfs / name / "environ"), MAX_ENVIRONMENT)
@@ -55,9 +59,20 @@ def read_job_processes(procfs: Path) -> Sequence[JobProcess] | None:
         except OSError:
             continue
         variables = dict(part.partition(b"=")[::2] for part in data.split(b"\0") if b"=" in part)
-        if len(found) < MAX_JOB_PROCESSES and _is_of_job(variables):
+        if not _is_of_job(variables):
+            continue
+        if len(found) < MAX_JOB_PROCESSES:
             found.append(_read_process(procfs / name, data, variables))
-    return found if found or not denied else None
+        else:
+            more += 1
+    unread = []
+    if denied:
+        unread.append(UNREADABLE)
+    if len(names) > MAX_PROCESSES:
+        unread.append(f"{MAX_PROCESSES} of {len(names)} processes are read")
+    if more:
+        unread.append(f"{MAX_JOB_PROCESSES} of {MAX_JOB_PROCESSES + more} processes of jobs are read")
+    return JobProcesses(found=found, unread="; ".join(unread))
 
 
 def _is_of_job(variables: Mapping[bytes, bytes]) -> bool:

@@ -58,7 +58,7 @@ def read_network_ports(
     neighbours = read_switch_ports(lldp, links)
     found = [
         replace(
-            _read_port(host, link, reader, networks.get(link.name, ()), failures),
+            _read_port(host, link, reader, None if networks is None else networks.get(link.name, ()), failures),
             switch_port=neighbours.get(link.ifindex),
         )
         for link in links
@@ -70,7 +70,7 @@ def read_network_ports(
 
 
 def _read_port(
-    host: Host, link: NetworkLink, reader: NicReader, networks: Sequence[str], failures: list[Failure]
+    host: Host, link: NetworkLink, reader: NicReader, networks: Sequence[str] | None, failures: list[Failure]
 ) -> NetworkPortFacts:
     def asked(call: Callable[[str], Answer], nothing: Answer) -> Answer:
         try:
@@ -99,6 +99,8 @@ def _read_port(
         trust=trust_of(dcb, driver) or _known_trust(read_text(folder / "qos" / "trust")),
         pause=(bool(pause.receive), bool(pause.transmit)) if has_pause else None,
         ecn=_read_congestion_control(folder / "ecn"),
+        cnp_dscp=_small(read_text(folder / "ecn" / "roce_np" / "cnp_dscp"), 63),
+        cnp_priority=_small(read_text(folder / "ecn" / "roce_np" / "cnp_802p_prio"), PRIORITIES - 1),
         rp_filter=_ipv4_setting(host.procfs, link.name, "rp_filter"),
         arp_ignore=_ipv4_setting(host.procfs, link.name, "arp_ignore"),
         arp_announce=_ipv4_setting(host.procfs, link.name, "arp_announce"),
@@ -125,6 +127,10 @@ def _read_congestion_control(folder: Path) -> Mapping[str, Mapping[int, bool]]:
     return found
 
 
+def _small(text: str, most: int) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= len("63") and int(text) <= most else None
+
+
 def _ipv4_setting(procfs: Path, device: str, name: str) -> int | None:
     """Return the value that applies: the maximum of that of the device and that of all."""
     values = [read_text(procfs / "sys" / "net" / "ipv4" / "conf" / one / name) for one in ("all", device)]
@@ -132,12 +138,17 @@ def _ipv4_setting(procfs: Path, device: str, name: str) -> int | None:
     return max(known) if len(known) == len(values) else None
 
 
-def read_networks(procfs: Path) -> Mapping[str, Sequence[str]]:
-    """Read the IPv4 networks that each device is in, from its routes without a gateway; blocks."""
+def read_networks(procfs: Path) -> Mapping[str, Sequence[str]] | None:
+    """Read the IPv4 networks that each device is in, from its routes without a gateway; blocks.
+
+    None if the routing table cannot be read, is malformed, or is too long.
+    """
     try:
         data, _ = read_untrusted(str(procfs / "net" / "route"), MAX_ROUTES)
     except OSError:
-        return {}
+        return None
+    if not data.startswith(b"Iface") or len(data) > MAX_ROUTES:
+        return None
     found: dict[str, list[str]] = defaultdict(list)
     for line in data.decode("ascii", "replace").splitlines()[1:]:
         fields = line.split()

@@ -1,13 +1,15 @@
 """PCI functions of network and RDMA devices, and of GPUs, from sysfs."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from exporter.linux.cached_file import read_once, read_text
 from exporter.linux.pci import is_virtual_function, parse_link_lanes, parse_link_speed, upstream_bridge, upstream_path
-from exporter.preflight.facts import PciFacts, PciLink
+from exporter.linux.pci_config import PciConfig, read_pci_config
+from exporter.preflight.facts import PciFacts, PciLink, PciRequests
 from exporter.sources.common.cpu_lists import parse_cpu_list
 from exporter.sources.pci.topology import find_functions, find_gpus
 
@@ -31,7 +33,8 @@ def read_functions(roots: Roots) -> Sequence[PciFacts]:
         OSError: They cannot be listed.
     """
     functions = find_functions(roots.sysfs, lambda _: True)
-    return [_read_function(roots, one.folder, tuple(one.devices)) for one in functions.values()]
+    config_of = cache(_read_config)  # functions share bridges
+    return [_read_function(roots, one.folder, tuple(one.devices), config_of) for one in functions.values()]
 
 
 def read_gpus(roots: Roots) -> Sequence[PciFacts]:
@@ -42,22 +45,65 @@ def read_gpus(roots: Roots) -> Sequence[PciFacts]:
     """
     devices = roots.sysfs / "bus" / "pci" / "devices"
     folders = [Path(os.path.realpath(devices / address)) for address in sorted(find_gpus(roots.sysfs))]
-    return [_read_function(roots, folder, ()) for folder in folders]
+    config_of = cache(_read_config)
+    return [_read_function(roots, folder, (), config_of) for folder in folders]
 
 
-def _read_function(roots: Roots, folder: Path, devices: Sequence[str]) -> PciFacts:
-    is_active = read_text(folder / "power" / "runtime_status") != "suspended"
-    is_virtual = is_virtual_function(folder)
+def _is_active(folder: Path) -> bool:
+    return read_text(folder / "power" / "runtime_status") != "suspended"
+
+
+def _read_config(folder: Path) -> PciConfig | None:
+    """Read the configuration space; None if it cannot be read, or the function is suspended, which reading ends."""
+    return read_pci_config(folder / "config") if _is_active(folder) else None
+
+
+def _read_function(
+    roots: Roots, folder: Path, devices: Sequence[str], config_of: Callable[[Path], PciConfig | None]
+) -> PciFacts:
+    is_active, is_virtual = _is_active(folder), is_virtual_function(folder)
     return PciFacts(
         address=folder.name,
+        model=_model(folder),
         devices=devices,
         path=tuple(upstream_path(folder)),
+        redirects=_redirects(folder, config_of),
+        requests=None if is_virtual else _requests(config_of(folder)),
         link=_read_link(folder) if is_active and not is_virtual else PciLink(),
         numa_node=_numa_node(read_text(folder / "numa_node")),
         iommu=_iommu(folder),
         interrupts=_interrupts(roots, folder),
         is_virtual=is_virtual,
         is_active=is_active,
+    )
+
+
+def _model(folder: Path) -> str:
+    ids = [read_text(folder / name).removeprefix("0x")[:4] for name in ("vendor", "device")]
+    return ":".join(ids) if all(ids) else ""
+
+
+def _redirects(folder: Path, config_of: Callable[[Path], PciConfig | None]) -> Mapping[str, Sequence[str] | None]:
+    found = {}
+    while (bridge := upstream_bridge(folder)) is not None:
+        config = config_of(bridge)
+        found[bridge.name] = None if config is None else config.redirects
+        folder = bridge
+    return found
+
+
+def _requests(config: PciConfig | None) -> PciRequests | None:
+    if (
+        config is None
+        or config.max_read_request is None
+        or config.max_payload is None
+        or config.relaxed_ordering is None
+    ):
+        return None
+    return PciRequests(
+        max_read_request=config.max_read_request,
+        max_payload=config.max_payload,
+        relaxed_ordering=config.relaxed_ordering,
     )
 
 
