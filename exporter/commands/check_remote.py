@@ -47,10 +47,13 @@ HOST_METRICS = frozenset({"fabric_rdma_info", "fabric_nic_info", "fabric_pci_inf
 BUILD_INFO = "fabric_exporter_build_info"
 """The metric that each exporter has."""
 
-COMPARED = tuple(
-    f"{name}{end}".encode()
-    for name in sorted({*LABELS, *VALUES, *COUNTS, *HOST_METRICS, CHECK_INFO, BUILD_INFO})
-    for end in "{ "
+COMPARED = (
+    b"fabric_check_",
+    *(
+        f"{name}{end}".encode()
+        for name in sorted({*LABELS, *VALUES, *COUNTS, *HOST_METRICS, BUILD_INFO})
+        for end in "{ "
+    ),
 )
 """Beginnings of the lines that are parsed: a scrape has many more."""
 
