@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import shutil
 import sys
 import textwrap
@@ -11,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib import parse
 
 from exporter.commands.flags import add_host_flags
 from exporter.commands.judging import status_of
+from exporter.commands.scrapes import url_type
 from exporter.commands.terminal import CYAN, GREEN, PLAIN, RED, YELLOW, listed, print_output, show_progress
 from exporter.config.errors import ConfigError, UserError
 
@@ -33,8 +32,6 @@ COLOURS: Mapping[str, str] = MappingProxyType({"fail": RED, "warn": YELLOW, "unk
 
 WIDTH, MIN_WIDTH = 120, 60
 """Characters of a line where the output is not a terminal, and on a narrow one."""
-
-_NOT_IN_URLS = re.compile(r"[^\x21-\x7e]")
 
 MAX_NAMES = 16
 """Objects with the same result that are named; JSON has all."""
@@ -56,7 +53,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--remote",
         action="extend",
         nargs="+",
-        type=_url,
+        type=url_type,
         default=[],
         metavar="URL",
         help="compare hosts by the metrics of their exporters, such as http://gpu-001:10315/metrics",
@@ -143,18 +140,6 @@ def _run(arguments: argparse.Namespace) -> int:
         print_output(_coloured(word, line) for word, line in lines)
     found = {one.result.value for findings in results.values() for one in findings}
     return int("fail" in found or (arguments.strict and "warn" in found))
-
-
-def _url(text: str) -> str:
-    url = text if "://" in text else f"http://{text}"
-    try:
-        parts = parse.urlsplit(url)
-        is_right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that is not a number, or is above 65535
-        is_right = False
-    if not is_right or _NOT_IN_URLS.search(text):
-        raise argparse.ArgumentTypeError(f"{text[:80]!r}: expected a URL, such as http://gpu-001:10315/metrics")
-    return url if parts.path.strip("/") else f"{url.rstrip('/')}/metrics"
 
 
 def _check_name(text: str) -> str:

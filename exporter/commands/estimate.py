@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exporter.commands.flags import count_type, flag_type
+from exporter.commands.scrapes import url_type
 from exporter.commands.terminal import print_output
 from exporter.config.errors import UserError
 from exporter.config.units import Amount, ByteCount, ByteRate, Duration
@@ -26,6 +27,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     size.add_argument(
         "--bytes", type=flag_type(ByteCount.parse), metavar="SIZE", help="bytes of gradients, such as 440MB"
     )
+    size.add_argument(
+        "--measured",
+        nargs="+",
+        type=url_type,
+        metavar="URL",
+        help="metrics of exporters, of which a running job's bytes and times are taken",
+    )
+    parser.add_argument("--train-job", metavar="NAME", help="the job, where the exporters have several")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16", help="of gradients (default bf16)")
     parser.add_argument("--ranks", type=count_type, default=8, metavar="COUNT", help="GPUs that sum them (default 8)")
     parser.add_argument(
@@ -68,23 +77,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the estimates.
 
     Raises:
-        UserError: The network needs more levels of switches than are computed.
+        UserError: The network needs more levels of switches than are computed, or the measured job is not known.
     """
-    from exporter.meaning.training.estimates import TECHNOLOGIES, Sizing, estimate, gradients_of, needed_rate
+    from exporter.meaning.training.estimates import TECHNOLOGIES, estimate, needed_rate
 
-    gradients = arguments.bytes or gradients_of(arguments.parameters, arguments.precision)
-    sizing = Sizing(
-        gradients,
-        arguments.ranks,
-        arguments.model,
-        arguments.links,
-        arguments.ranks_per_host,
-        arguments.oversubscription,
-        arguments.hierarchical,
-    )
+    sizing, compute, now = _given(arguments) if arguments.measured is None else _measured(arguments)
     rates = [(_rate(rate), rate / sizing.oversubscription) for rate in arguments.rate]
     rates = rates or [(name, sizing.share(one.achievable)) for name, one in TECHNOLOGIES.items()]
-    found = [(name, estimate(sizing, rate, arguments.compute, arguments.steps)) for name, rate in rates]
+    found = [(name, estimate(sizing, rate, compute, arguments.steps)) for name, rate in rates]
+    if now is not None:
+        training = None if arguments.steps is None or now.step is None else now.step * arguments.steps
+        found.insert(0, ("measured", now._replace(training=training)))
     needed = None if arguments.step is None else needed_rate(sizing, arguments.step)
     switches = None if arguments.radix is None else _switches(arguments, sizing)
     if arguments.json:
@@ -92,6 +95,34 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_output(_as_text(sizing, found, needed, switches))
     return 0
+
+
+def _given(arguments: argparse.Namespace) -> "tuple[Sizing, float | None, Estimate | None]":
+    """Return the job, its time of computing, and no measured step."""
+    from exporter.meaning.training.estimates import Sizing, gradients_of
+
+    sizing = Sizing(
+        arguments.bytes or gradients_of(arguments.parameters, arguments.precision),
+        arguments.ranks,
+        arguments.model,
+        arguments.links,
+        arguments.ranks_per_host,
+        arguments.oversubscription,
+        arguments.hierarchical,
+    )
+    return sizing, arguments.compute, None
+
+
+def _measured(arguments: argparse.Namespace) -> "tuple[Sizing, float | None, Estimate | None]":
+    """Return the same of a running job, and its step as it is.
+
+    Raises:
+        UserError: The job, or its bytes, are not known.
+    """
+    from exporter.commands.estimate_measured import read_job
+
+    job = read_job(arguments.measured, arguments.train_job, arguments.links, arguments.oversubscription)
+    return job.sizing, job.compute if arguments.compute is None else arguments.compute, job.now
 
 
 def _switches(arguments: argparse.Namespace, sizing: "Sizing") -> "Clos":
@@ -132,8 +163,10 @@ def _as_json(
 def _as_text(
     sizing: "Sizing", found: Sequence[tuple[str, "Estimate"]], needed: float | None, switches: "Clos | None"
 ) -> Iterator[str]:
-    yield f"gradients            {_bytes(sizing.gradients)}"
-    yield f"each GPU sends       {_bytes(sizing.traffic)} a step ({sizing.model}, {sizing.ranks} GPUs)"
+    if sizing.gradients is not None:
+        yield f"gradients            {_bytes(sizing.gradients)}"
+    model = "measured" if sizing.gradients is None else sizing.model
+    yield f"each GPU sends       {_bytes(sizing.traffic)} a step ({model}, {sizing.ranks} GPUs)"
     if needed is not None:
         yield f"each GPU needs       {_rate(needed)}, if all of it is hidden behind computing"
     if switches is not None:

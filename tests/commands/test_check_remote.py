@@ -1,14 +1,12 @@
 """`check --remote` against HTTP servers that return metrics as hosts' exporters do."""
 
-import http.server
 import json
-import threading
-from contextlib import contextmanager
 from time import process_time
 
 import pytest
 
 from exporter import cli
+from tests.helpers.served_pages import serving
 
 
 def page(host, mtu="9000", checks=""):
@@ -17,29 +15,6 @@ def page(host, mtu="9000", checks=""):
         f'fabric_nic_info{{device="eth5",host="{host}",driver="mlx5_core"}} 1\n'
         f'fabric_nic_mtu_bytes{{device="eth5"}} {mtu}\n{checks}'
     ).encode()
-
-
-@contextmanager
-def serving(*pages):
-    """Serve each page at its own path; yields the URLs."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            found = pages[int(self.path.strip("/"))]
-            self.send_response(200 if found else 503)
-            self.end_headers()
-            self.wfile.write(found or b"")
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield [f"http://127.0.0.1:{server.server_port}/{number}" for number in range(len(pages))]
-        finally:
-            server.shutdown()
 
 
 def run(capsys, *arguments):
@@ -55,6 +30,17 @@ def test_the_host_that_differs_is_named(capsys):
         "4 hosts compared, 1 differ, 0 have checks that fail, 0 could not be read",
         "gpu-003  differs  device eth5 MTU  1500; 3 of 4 hosts have 9000",
     ]
+
+
+def test_settings_of_the_checks_are_compared_too(capsys):
+    def kernel(release):
+        labels = f'class="MT_1, GPUs",setting="kernel",value="{release}",host="h"'
+        return f"fabric_check_setting_info{{{labels}}} 1\n"
+
+    pages = [page(f"gpu-00{number}", checks=kernel("5.15.0" if number == 2 else "6.8.0")) for number in range(1, 4)]
+    with serving(*pages) as urls:
+        _, out = run(capsys, "--remote", *urls)
+    assert out.splitlines()[1:] == ["gpu-002  differs  MT_1, GPUs kernel  5.15.0; 2 of 3 hosts have 6.8.0"]
 
 
 def test_a_difference_is_an_exit_status_only_if_strict(capsys):
@@ -107,7 +93,7 @@ def test_nothing_to_compare_is_no_success(capsys):
 
 
 def test_a_response_without_an_end_is_given_up(capsys, monkeypatch):
-    monkeypatch.setattr("exporter.commands.check_remote.DEADLINE", 0.0)
+    monkeypatch.setattr("exporter.commands.scrapes.DEADLINE", 0.0)
     with serving(page("gpu-001")) as urls:
         assert run(capsys, "--remote", *urls)[0] == 2
 

@@ -63,15 +63,17 @@ class Sizing:
         oversubscription: Speed of all ports to hosts of a leaf over that of its uplinks.
         hierarchical: Whether the ranks of a host share the rings, so that each link carries its part of what a ring
             sends, as NCCL builds them; else each rank sends everything by itself.
+        sent: Bytes that each rank sends between hosts in a step, where a running job has shown them.
     """
 
-    gradients: float
+    gradients: float | None
     ranks: int
     model: Model = "ring"
     links: int = 8
     ranks_per_host: int = 8
     oversubscription: float = 1.0
     hierarchical: bool = False
+    sent: float | None = None
 
     @property
     def hosts(self) -> int:
@@ -80,7 +82,15 @@ class Sizing:
 
     @property
     def traffic(self) -> float:
-        """Bytes that each rank sends between hosts in a step."""
+        """Bytes that each rank sends between hosts in a step.
+
+        Raises:
+            ValueError: Neither they nor the gradients are given.
+        """
+        if self.sent is not None:
+            return self.sent
+        if self.gradients is None:
+            raise ValueError("neither the bytes that a rank sends nor those of its gradients are known")
         whole = self.gradients
         if self.model != "payload":
             whole = sent(Operation("AllReduce", self.gradients), self.ranks, self.model)
