@@ -34,7 +34,9 @@ IN_PAUSE = Limits(0.02, 0.1)
 
 def ports() -> list[Panel]:
     """Return the panels of the first screen: the host's health, and its ports one by one."""
-    return [*_counts(), firing("Alerts of this host", ', host="$host"', width=FULL, height=5), _ports()]
+    return [*_counts(), firing(
+            "Alerts of this host", ', host="$host"', details=("rail", "port", "rank"), width=FULL, height=5
+        ), _ports()]
 
 
 def _counts() -> list[Panel]:

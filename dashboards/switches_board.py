@@ -48,7 +48,7 @@ def now() -> list[Panel]:
     alerts = firing(
         "Alerts of switches, and of exporters",
         ', layer=~"switch|exporter|prometheus", switch=~"$switch|"',
-        place=("severity", "alertname", "switch", "component"),
+        details=("switch", "place", "port"),
         width=HALF,
     )
     return [*_counts(), alerts, _ports_with_faults(), _silent(), *_trends()]

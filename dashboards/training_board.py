@@ -151,7 +151,7 @@ def _trends() -> list[Panel]:
         firing(
             "Alerts of jobs",
             ', train_job=~"$train_job"',
-            place=("severity", "alertname", "train_job", "host"),
+            details=("host", "place", "rank"),
             width=HALF,
             height=7,
         ),
