@@ -6,11 +6,11 @@ Alerts of one name and one job are one row, with the place if it is one, else wi
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from panels import GREY, HEIGHT, Panel, meaning
+from panels import FAINT, HEIGHT, Panel, meaning
 from tables import Column, table_of
 
 SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
-ROLES = meaning({"cause": ("cause", "text"), "consequence": ("consequence", GREY)})
+ROLES = meaning({"cause": ("cause", "text"), "consequence": ("consequence", FAINT)})
 
 KEY = ("severity", "role", "alertname", "train_job")
 """Labels by which rows are distinguished."""
@@ -32,8 +32,8 @@ PLACES = ("host", "switch", "place")
 
 WIDTHS: Mapping[str, int] = MappingProxyType(
     {
-        "severity": 75,
-        "role": 105,
+        "severity": 90,
+        "role": 110,
         "train_job": 90,
         "host": 85,
         "switch": 85,

@@ -30,7 +30,7 @@ class Column:
         name: Its title.
         unit: Unit, by Grafana's name.
         expr: Query.
-        meaning: Texts and colours of its values.
+        meaning: Texts and colours of its values; with limits, of some of them.
         limits: Limits from which on values are coloured.
         decimals: Decimals; None for Grafana's choice.
         width: Width in pixels, 50 at least; 0 for a share of what others leave.
@@ -118,20 +118,19 @@ def top_list(
     *,
     labels: Sequence[str],
     width: int = THIRD,
+    when: str = "now",
 ) -> table.Panel:
     """Return the highest values above 0 with a bar each, and the labels that the query groups by.
 
-    It is a table: one bar alone would fill a bar gauge, without its name.
+    It is a table: one bar alone would fill a bar gauge, without its name. `when` is the title of the values.
     """
     share = ({"min": 0, "max": 1} if unit == "percentunit" else {"min": 0}).items()
     queries = [Query(f"topk({WORST}, {expr}) > 0")]
-    panel = _panel(title, description, width, HEIGHT, "nothing above 0", ["now"], queries).thresholds(
-        thresholds(limits)
-    )
+    panel = _panel(title, description, width, HEIGHT, "nothing above 0", [when], queries).thresholds(thresholds(limits))
     arranged = {
         "excludeByName": {"Time": True},
         "indexByName": {name: place for place, name in enumerate([*labels, "Value"])},
-        "renameByName": {"Value": "now"},
+        "renameByName": {"Value": when},
     }
     panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=arranged))
     bar = {"type": "gauge", "mode": "basic", "valueDisplayMode": "color"}
@@ -142,7 +141,7 @@ def top_list(
     ]
     if unit == "percentunit":
         shown.append(model.DynamicConfigValue(id_val="decimals", value=1))
-    panel.override_by_name("now", shown)
+    panel.override_by_name(when, shown)
     return _labels(panel, labels, NONE, {})
 
 
@@ -247,7 +246,7 @@ def _colored(meaning: model.ValueMap) -> list[model.DynamicConfigValue]:
 def _overrides(column: Column) -> list[model.DynamicConfigValue]:
     """Return the overrides of a column of values."""
     overrides = [model.DynamicConfigValue(id_val="unit", value=column.unit)]
-    if column.meaning is not None:
+    if column.meaning is not None and column.limits is None:
         overrides += _colored(column.meaning)
     if column.limits is not None:
         found = {
@@ -256,7 +255,9 @@ def _overrides(column: Column) -> list[model.DynamicConfigValue]:
         }
         overrides += [
             model.DynamicConfigValue(id_val="thresholds", value=found),
-            model.DynamicConfigValue(id_val="mappings", value=[_nothing(GREY)]),
+            model.DynamicConfigValue(
+                id_val="mappings", value=[*([column.meaning] if column.meaning else ()), _nothing(GREY)]
+            ),
             model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
         ]
     if column.decimals is not None:
