@@ -33,14 +33,14 @@ PLACES = ("host", "switch", "place")
 WIDTHS: Mapping[str, int] = MappingProxyType(
     {
         "severity": 90,
-        "role": 110,
-        "train_job": 90,
+        "role": 105,
+        "train_job": 80,
         "host": 85,
-        "switch": 85,
-        "place": 115,
+        "switch": 75,
+        "place": 95,
         "rail": 60,
-        "port": 105,
-        "rank": 65,
+        "port": 100,
+        "rank": 60,
     }
 )
 """Widths of columns in pixels; names of alerts have the room that others leave."""
@@ -66,8 +66,8 @@ def firing(
         " another one that fires is its cause. Alerts of one name and job are one row, with the number of places. The"
         " runbook of each is docs/runbooks/ and its name.",
         [
-            Column("since", "dateTimeAsIsoNoDateIfToday", f"1000 * {rows}", width=95),
-            Column("for", "s", f"time() - {rows}", decimals=0, width=75),
+            Column("since", "dateTimeAsIsoNoDateIfToday", f"1000 * {rows}", width=85),
+            Column("for", "s", f"time() - {rows}", decimals=0, width=70),
         ],
         labels=labels,
         worst=("-severity", "-role", "-since"),

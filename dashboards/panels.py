@@ -169,7 +169,8 @@ def number(
         panel.decimals(decimals)
     if name:
         panel.text_mode(shapes.BigValueTextMode.VALUE_AND_NAME)
-        panel.text(common.VizTextDisplayOptions().title_size(14).value_size(22))
+        if width >= QUARTER:  # else Grafana's choice, which fits
+            panel.text(common.VizTextDisplayOptions().title_size(14).value_size(22))
     if link:
         panel.data_links([dashboard.DashboardLink("Show more").url(board_link(link))])
     return panel

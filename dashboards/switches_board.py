@@ -58,7 +58,7 @@ def now() -> list[Panel]:
         "Alerts of switches, and of exporters",
         ', layer=~"switch|exporter|prometheus", switch=~"$switch|"',
         details=("switch", "place", "port"),
-        width=HALF,
+        width=14,
     )
     return [*_counts(), alerts, _ports_with_faults(), _silent(), *_trends()]
 
@@ -158,16 +158,17 @@ def _ports_with_faults() -> Panel:
         " second, over 2 minutes; over: there were some in the last 10); with the neighbour by LLDP. A port to a host"
         " is slow if it is slower than the middle one of its switch.",
         [
-            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY),
-            Column("Speed", "bps", _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"), limits=ANY),
+            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY, width=60),
+            Column("Speed", "bps", _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"), limits=ANY, width=75),
             *(
-                Column(name, "short", _with_peer(now_or_over(of(NOW), of(RECENTLY))), OVER, LOSSES, width=90)
+                Column(name, "short", _with_peer(now_or_over(of(NOW), of(RECENTLY))), OVER, LOSSES, width=85)
                 for name, of in (("Errors/s", _errors), ("FEC/s", _fec_lost), ("Discards/s", _discards))
             ),
         ],
         labels=["switch", "port", "peer"],
         worst=("-switch", "-port"),
         absent="none, or no exporter reports",
+        width=10,
     )
 
 
@@ -232,7 +233,7 @@ def uplinks() -> list[Panel]:
             "Fullest uplinks",
             "Uplinks by their transmit utilization, with the neighbour by LLDP.",
             "percentunit",
-            _of_uplinks("max by (switch, port, peer)", "transmit"),
+            _of_uplinks("max by (switch, port, peer)", "transmit", _TO),
             FULLNESS,
             width=HALF,
             labels=["switch", "port", "peer"],
@@ -425,11 +426,11 @@ def _with_peer(expr: str) -> str:
     return f"({expr}) * {ports} group_left (peer) {_neighbours(ON)} or {ports} ({expr})"
 
 
-def _of_uplinks(pick: str, way: str) -> str:
-    return f"{pick} (avg_over_time(fabric_switch_{way}_utilization_ratio{ON}[5m]) * {IN_GROUP} {_TO})"
+def _of_uplinks(pick: str, way: str, more: str = "") -> str:
+    return f"{pick} (avg_over_time(fabric_switch_{way}_utilization_ratio{ON}[5m]) * {IN_GROUP}{more})"
 
 
-_TO = f"* on (job, instance, switch, port) group_left (peer) uplink:fabric_link:peer{ON}"
+_TO = f" * on (job, instance, switch, port) group_left (peer) uplink:fabric_link:peer{ON}"
 """Joins the neighbour of an uplink."""
 
 
