@@ -58,8 +58,7 @@ def firing(
         width: Width of the panel.
         height: Height of the panel.
     """
-    rows = _rows(matchers, details)
-    labels = (*KEY, *details)
+    rows = f"min by (row, {', '.join(KEY)}) ({_alerts(matchers)})"
     return table_of(
         title,
         "Alerts that fire: what is wrong, where, and since when. A consequence is an alert that Alertmanager mutes, as"
@@ -69,22 +68,21 @@ def firing(
             Column("since", "dateTimeAsIsoNoDateIfToday", f"1000 * {rows}", width=85),
             Column("for", "s", f"time() - {rows}", decimals=0, width=70),
         ],
-        labels=labels,
+        labels=KEY,
+        key="row",
+        more=[(_detail(matchers, label), (label,)) for label in details],
         worst=("-severity", "-role", "-since"),
         absent="no alert fires",
         width=width,
         height=height,
         colors={"severity": SEVERITIES, "role": ROLES},
-        widths={name: pixels for name, pixels in WIDTHS.items() if name in labels},
+        widths={name: pixels for name, pixels in WIDTHS.items() if name in (*KEY, *details)},
     )
 
 
 def number_of_rows(matchers: str) -> str:
     """Return the query for the number of rows of the table; 0 only where the rules are loaded, as records show."""
-    return f"count(count by ({_BY}) ({_alerts(matchers)})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
-
-
-_BY = ", ".join(KEY)
+    return f"count(count by (row) ({_alerts(matchers)})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
 
 
 def _alerts(matchers: str, label: str = "") -> str:
@@ -93,34 +91,28 @@ def _alerts(matchers: str, label: str = "") -> str:
     return f'alert:fabric_firing:since{{alertname=~"Fabric.+"{matchers}{with_label}}}'
 
 
-def _rows(matchers: str, details: Sequence[str]) -> str:
-    """Return the query for the time since which the first alert of each row fires, with all labels of the row."""
-    rows = f"min by ({_BY}) ({_alerts(matchers)})"
-    for label in details:
-        rows += f" * on ({_BY}) group_left ({label}) ({_detail(matchers, label)})"
-    return f"({rows})"
-
-
 def _detail(matchers: str, label: str) -> str:
-    """Return the query for 1 for each row, with a label: its value, the number of its values, or nothing."""
-    parts = [f"group by ({_BY}, {label}) ({_alerts(matchers, label)}) and on ({_BY}) {_values(matchers, label)} == 1"]
+    """Return the query for the value of a label in each row, or the number of its values."""
+    one = f"group by (row, {label}) ({_alerts(matchers, label)}) and on (row) {_values(matchers, label)} == 1"
     if label == "place":
         of_job = "count by (train_job) (host:fabric_nccl_job:info)"
-        whole = f"({_values(matchers, 'host')} > 1) == on (train_job) group_left () {of_job}"
-        numbers = [_number(matchers, one, "place") for one in PLACES]
-        parts = [f'label_replace(0 * ({whole}) + 1, "place", "all hosts", "", "")', *numbers, *parts]
-    elif label not in PLACES:
-        parts.append(_number(matchers, label, label))
-    parts.append(f"group by ({_BY}) ({_alerts(matchers)})")
-    return f" or on ({_BY}) ".join(parts)
+        hosts = f"count by (row, train_job) (group by (row, train_job, host) ({_alerts(matchers, 'host')}))"
+        whole = f"({hosts} > 1) == on (train_job) group_left () {of_job}"
+        numbers = [_number(matchers, place, "place") for place in PLACES]
+        parts = [f'label_replace({whole}, "place", "all hosts", "", "")', *numbers, one]
+    elif label in PLACES:
+        parts = [one]
+    else:
+        parts = [one, _number(matchers, label, label)]
+    return " or on (row) ".join(parts)
 
 
 def _values(matchers: str, label: str) -> str:
     """Return the query for the number of values of a label in each row."""
-    return f"count by ({_BY}) (group by ({_BY}, {label}) ({_alerts(matchers, label)}))"
+    return f"count by (row) (group by (row, {label}) ({_alerts(matchers, label)}))"
 
 
 def _number(matchers: str, label: str, shown: str) -> str:
     """Return the query for the rows with several values of a label, with the number of these as a label."""
-    number = f'count_values by ({_BY}) ("number", {_values(matchers, label)} > 1)'
+    number = f'count_values by (row) ("number", {_values(matchers, label)} > 1)'
     return f'label_replace({number}, "{shown}", "$1 {PLURALS[label]}", "number", "(.+)")'

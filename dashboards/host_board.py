@@ -192,7 +192,7 @@ def _ports() -> Panel:
         ],
         labels=PORT_LABELS,
         worst=("-Link", "-Of expected"),
-        more=(SWITCH_PORTS, ("switch", "switch_port")),
+        more=[(SWITCH_PORTS, ("switch", "switch_port"))],
         absent="no RDMA ports",
         width=FULL,
         height=11,

@@ -94,9 +94,9 @@ def _verdicts() -> Panel:
     return table_of(
         "Verdicts",
         "What delays each job, since when, and the evidence: GPUs lost (GPU-seconds per second), how much longer it"
-        " needs than in its own best ten minutes (over best), time lost to stragglers or else waited by the median rank,"
-        " bandwidth between nodes relative to the expected one; and the likeliest first cause, which a collector finds:"
-        " name is the host or switch. Fine, but slower: nothing in the timings delays the job, but it was faster.",
+        " needs than in its own best ten minutes (over best), time lost to stragglers or else waited by the median"
+        " rank, bandwidth between nodes relative to the expected one; and the likeliest first cause, which a collector"
+        " finds: name is the host or switch. Fine, but slower: nothing in the timings delays the job; it was faster.",
         [
             Column("GPUs lost", "short", with_verdict(f"sum by (train_job) ({LOST_GPUS})"), decimals=1, width=95),
             Column(
@@ -126,7 +126,7 @@ def _verdicts() -> Panel:
             ),
         ],
         labels=["train_job", "verdict"],
-        more=(with_verdict(FIRST_CAUSE), ("cause", "name", "port", "peer")),
+        more=[(with_verdict(FIRST_CAUSE), ("cause", "name", "port", "peer"))],
         worst=("GPUs lost",),
         absent="no jobs",
         width=14,
