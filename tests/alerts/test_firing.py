@@ -61,6 +61,11 @@ PENDING = HOST | {"alertname": "FabricLinkDegraded", "severity": "warning", "lay
 OF_INFO = HOST | {"train_job": "4712", "layer": "nccl", "alertname": "FabricJobPortFaulty", "severity": "info"}
 
 
+def row(labels: dict[str, str], shown: dict[str, str]) -> str:
+    """Return what alerts of one row of a board share."""
+    return "/".join((labels["severity"], shown["role"], labels["alertname"], labels.get("train_job", "")))
+
+
 def series(name: str, labels: dict[str, str]) -> str:
     return f"{name}{{{','.join(f'{label}={chr(34)}{value}{chr(34)}' for label, value in labels.items())}}}"
 
@@ -87,7 +92,10 @@ def test_an_alert_that_fires_has_its_role_its_place_and_its_begin(program, tmp_p
                 "exp_samples": [
                     {
                         "labels": series(
-                            "alert:fabric_firing:since", {name: labels[name] for name in kept if name in labels} | shown
+                            "alert:fabric_firing:since",
+                            {name: labels[name] for name in kept if name in labels}
+                            | shown
+                            | {"row": row(labels, shown)},
                         ),
                         "value": BEGAN,
                     }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import httpx
@@ -111,6 +112,7 @@ OF_ALL_TARGETS = {"alert:fabric_firing:since", "host:fabric_nccl_job:info", "hos
 """Records without a job and an instance, as they are of alerts, or join series of hosts and collectors."""
 
 
+@cache
 def series() -> dict[str, set[str]]:
     """Return the series that can be queried, with their labels: metrics that are no details, parts of histograms."""
     groups = [group for name in RULES for group in yaml.safe_load((ROOT / "alerts" / name).read_text())["groups"]]
@@ -403,7 +405,8 @@ def test_table_columns_are_those_of_the_queries():
         ids = [target["refId"] for target in panel["targets"]]
         values = {f"Value #{one}" for one in ids} if len(ids) > 1 else {"Value"}
         hidden = {name for name, is_hidden in arranged["excludeByName"].items() if is_hidden} - {"Time"}
-        more = set(re.search(r"(?:max|sum|min) by \(([^)]*)\)", panel["targets"][-1]["expr"])[1].split(", "))
+        named_by = [re.search(r"(?:max|sum|min) by \(([^)]*)\)", one["expr"])[1] for one in panel["targets"]]
+        more = set(", ".join(named_by).split(", "))
         assert set(arranged.get("renameByName", ())) == values - hidden
         grouped = re.search(r"(?:max|sum|min) by \(([^)]*)\)", panel["targets"][0]["expr"])[1].split(", ")
         assert set(arranged["indexByName"]) == {*grouped, *more, *values} - hidden
