@@ -76,7 +76,8 @@ def _given(verdict: str) -> str:
 
 
 _WORST = f"({' or on (train_job) '.join(map(_given, WORST_FIRST))})"
-VERDICT = f'(label_replace({_WORST} and on (train_job) {SLOWED}, "verdict", "{SLOWER}", "verdict", "fine") or {_WORST})'
+_OF_SLOWED = f'label_replace({_WORST} and on (train_job) {SLOWED}, "verdict", "{SLOWER}", "verdict", "fine")'
+VERDICT = f"({_OF_SLOWED} or on (train_job) {_WORST})"
 """The verdict on each job; the worst where hosts without a collector have different ones."""
 
 
