@@ -61,6 +61,7 @@ NOT_IN_DEMO = {
     "fabric-switches-Ports with faults-D": "they do not count blocks of FEC",
     "fabric-switches-FEC uncorrectable blocks-A": "they do not count blocks of FEC",
     "fabric-training-Slowed down-A": "it is compared with ten minutes",
+    "fabric-training-Verdicts-B": "it is compared with ten minutes",
     "fabric-training-Step-B": "the job of the cluster does not mark its steps",
     "fabric-training-Network of a step-A": "the cluster has no budget of its job",
     "fabric-training-Network of a step-B": "the cluster has no budget of its job",
@@ -81,7 +82,9 @@ NOT_IN_DEMO |= {
         "fabric-switches-Alerts of switches, and of exporters",
         "fabric-training-Alerts of jobs",
     )
-    for letter in "AB"
+    for letter in "ABCDE"
+} | {
+    f"fabric-overview-Firing alerts-{letter}": "no alert of such a place fires within two minutes" for letter in "DEGH"
 }
 
 IN_DEMO = {key: one for key, one in TARGETS.items() if "fabric_ib_" not in one[1]["expr"] and key not in NOT_IN_DEMO}
