@@ -132,6 +132,11 @@ PHYSICAL_STATES = meaning(
 )
 
 
+def highest_uplink(record: str) -> str:
+    """Return the query for the highest of the recorded values of uplinks, with the labels of `UPLINK`."""
+    return f'label_replace(topk(1, max by (switch, port, peer) ({record})), "peer", "unknown", "peer", "")'
+
+
 def now_or_over(now: str, recently: str) -> str:
     """Return the query for a number of now if it is above 0, else -1 if that of the last minutes is."""
     return f"({now} > 0 or 0 * ({recently} > 0) - 1)"

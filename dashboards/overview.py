@@ -24,6 +24,7 @@ from joins import (
     STATES_OF_RAILS,
     UNEVEN_WARNS,
     UPLINK,
+    highest_uplink,
     now_or_over,
 )
 from overview_fabric import jobs, switches
@@ -117,7 +118,7 @@ def _counts() -> list[Panel]:
             _tile(
                 title,
                 text,
-                f"topk(1, max by (switch, port, peer) ({record}{{}}))",
+                highest_uplink(f"{record}{{}}"),
                 limits,
                 unit="percentunit",
                 width=QUARTER,

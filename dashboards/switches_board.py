@@ -11,6 +11,7 @@ from joins import (
     UNEVEN_WARNS,
     UPLINK,
     higher,
+    highest_uplink,
     now_or_over,
     union,
 )
@@ -116,7 +117,7 @@ def _counts() -> list[Panel]:
         number(
             "Fullest uplink",
             "Utilization of the fullest uplink, in its busier direction, over 5 minutes; with the neighbour by LLDP.",
-            f"topk(1, max by (switch, port, peer) (switch:fabric_uplink_utilization:max{ON}))",
+            highest_uplink(f"switch:fabric_uplink_utilization:max{ON}"),
             FULLNESS,
             unit="percentunit",
             absent="no uplinks",
@@ -129,7 +130,7 @@ def _counts() -> list[Panel]:
             "How far the busiest uplink of a switch is above the mean of all, at the worst switch and in the worse"
             " direction; with its neighbour by LLDP. Above 20 % FabricUplinkImbalance fires; FabricUplinkOverloaded if"
             " it delays a job.",
-            f"topk(1, max by (switch, port, peer) (switch:fabric_uplink_imbalance:max{ON}))",
+            highest_uplink(f"switch:fabric_uplink_imbalance:max{ON}"),
             UNEVEN_WARNS,
             unit="percentunit",
             absent="no uplinks",

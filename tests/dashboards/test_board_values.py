@@ -215,3 +215,22 @@ def test_alerts_are_sorted_by_severity_then_causes_before_consequences_then_the_
     """Each of them by its words: critical and cause come first in the alphabet."""
     found = [(one["displayName"], one["desc"]) for one in PANELS[f"fabric-{board}"]["options"]["sortBy"]]
     assert found == [("severity", False), ("role", False), ("since", False)]
+
+
+@pytest.mark.parametrize("panel", ["overview-Fullest uplink", "switches-Fullest uplink"])
+def test_the_fullest_uplink_is_named_with_its_neighbour_if_that_is_known(program, tmp_path, panel):
+    fullest = f"switch:fabric_uplink_utilization:max{{{POLLER},direction="
+    series = {
+        f'{fullest}"transmit",switch="leaf-1",port="31",peer="spine-1"}}': "0.7x10 0.3x20",
+        f'{fullest}"receive",switch="leaf-2",port="32"}}': "0.5x30",
+    }
+    expr = query(f"fabric-{panel}")
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (expr, "5m", [('{switch="leaf-1",port="31",peer="spine-1"}', 0.7)]),
+            (expr, "20m", [('{switch="leaf-2",port="32",peer="unknown"}', 0.5)]),
+        ],
+    )
