@@ -1,8 +1,8 @@
 """Make rules and routes: `python alerts/build.py` writes fabric*.yml and alertmanager.yml beside this file.
 
 They are made of the rule files in `rules`, `records` and `joins` and of routing.yml, with `${section.name}` in place of
-a value of thresholds.yml, and `${first_cause}` in place of the template of that name. With --output it makes a copy
-elsewhere, tuned by --thresholds and --divide: see README.md.
+a value of thresholds.yml, and `${first_cause}` in place of the template of that name; consequences.py adds a rule to
+fabric.yml. With --output it makes a copy elsewhere, tuned by --thresholds and --divide: see README.md.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import consequences
 from thresholds import Thresholds, Time, Value, divided, read
 
 from exporter.config.errors import ConfigError, UserError, system_errors_as_user_errors
@@ -21,6 +22,9 @@ FOLDER = Path(__file__).resolve().parent
 THRESHOLDS = FOLDER / "thresholds.yml"
 RULES = {"fabric.yml": "rules", "fabric-records.yml": "records", "fabric-joins.yml": "joins"}
 """Folders that the rule files are made of."""
+
+ALERTING_RULES = "fabric.yml"
+"""The file of those that has the alerts."""
 
 ROUTING = {"alertmanager.yml": "routing.yml"}
 """The one file that the configuration of Alertmanager is made of, for its times."""
@@ -106,10 +110,17 @@ def files(values: Thresholds) -> Iterator[tuple[str, str]]:
             parts.append(
                 re.sub("^#", "  #", comment, flags=re.MULTILINE) + render(groups, f"{folder}/{path.name}", values)
             )
+        if name == ALERTING_RULES:
+            parts += [consequences.group(text) for _, _, text in _routing(values)]
         yield name, HEAD.format(source=folder) + "groups:\n" + "\n".join(parts)
+    for name, source, text in _routing(values):
+        yield name, HEAD.format(source=source) + text
+
+
+def _routing(values: Thresholds) -> Iterator[tuple[str, str, str]]:
+    """Yield name, source and content of each configuration of Alertmanager."""
     for name, source in ROUTING.items():
-        text = (FOLDER / source).read_text(encoding="utf-8")
-        yield name, HEAD.format(source=source) + render(text, source, values)
+        yield name, source, render((FOLDER / source).read_text(encoding="utf-8"), source, values)
 
 
 def shipped() -> Thresholds:

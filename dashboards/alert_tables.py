@@ -1,83 +1,118 @@
 """Tables of the alerts that fire: of the whole fabric, of a host, of switches and of jobs.
 
-Alerts about several rails, ports or ranks of one place are one row, with their number.
+Alerts of one name and one job are one row, with the place if it is one, else with the number of places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from panels import HEIGHT, Panel, meaning
+from panels import FAINT, HEIGHT, Panel, meaning
 from tables import Column, table_of
 
 SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
+ROLES = meaning({"cause": ("cause", "text"), "consequence": ("consequence", FAINT)})
 
-WIDTHS = {
-    "severity": 85,
-    "host": 80,
-    "switch": 75,
-    "train_job": 75,
-    "component": 85,
-    "rail": 50,
-    "port": 85,
-    "rank": 50,
-}
+KEY = ("severity", "role", "alertname", "train_job")
+"""Labels by which rows are distinguished."""
+
+PLURALS: Mapping[str, str] = MappingProxyType(
+    {
+        "host": "hosts",
+        "switch": "switches",
+        "place": "places",
+        "rail": "rails",
+        "port": "ports",
+        "rank": "ranks",
+    }
+)
+"""Labels of which a row has the value if all its alerts have the same, and words for several values."""
+
+PLACES = ("host", "switch", "place")
+"""Of these, several are counted in `place`: a host or a switch has a board, to which its name links."""
+
+WIDTHS: Mapping[str, int] = MappingProxyType(
+    {
+        "severity": 90,
+        "role": 105,
+        "train_job": 80,
+        "host": 85,
+        "switch": 75,
+        "place": 95,
+        "rail": 60,
+        "port": 100,
+        "rank": 60,
+    }
+)
 """Widths of columns in pixels; names of alerts have the room that others leave."""
-
-PLACE = ("severity", "alertname", "host", "switch", "train_job", "component")
-DETAILS = ("rail", "port", "rank")
-"""Labels that are shown where an alert has one of each."""
 
 
 def firing(
-    title: str,
-    matchers: str = "",
-    *,
-    place: Sequence[str] = PLACE,
-    width: int,
-    height: int = HEIGHT,
+    title: str, matchers: str = "", *, details: Sequence[str] = tuple(PLURALS), width: int, height: int = HEIGHT
 ) -> Panel:
-    """Return the table of alerts that fire, the critical ones first.
+    """Return the table of alerts that fire: critical ones first, causes before consequences, then the oldest.
 
     Args:
         title: Title of the panel.
         matchers: Further matchers of labels of alerts.
-        place: Labels by which rows are distinguished.
+        details: Labels that are shown beside those by which rows are distinguished.
         width: Width of the panel.
         height: Height of the panel.
     """
-    alerts = _alerts(matchers)
-    by = ", ".join(place)
-    number = f"count by ({by}) (max by ({by}, {', '.join(DETAILS)}) ({alerts}))"
+    rows = f"min by (row, {', '.join(KEY)}) ({_alerts(matchers)})"
     return table_of(
         title,
-        "Alerts that fire: what is wrong, where, and for how long. Alertmanager mutes consequences of others, which are"
-        " shown here. Alerts about several rails, ports or ranks of one place are one row, with their number. The"
+        "Alerts that fire: what is wrong, where, and since when. A consequence is an alert that Alertmanager mutes, as"
+        " another one that fires is its cause. Alerts of one name and job are one row, with the number of places. The"
         " runbook of each is docs/runbooks/ and its name.",
         [
-            Column("places", "none", number, decimals=0, width=60),
-            Column("for", "s", f"max by ({by}) ({alerts})", decimals=0, width=75),
+            Column("since", "dateTimeAsIsoNoDateIfToday", f"1000 * {rows}", width=85),
+            Column("for", "s", f"time() - {rows}", decimals=0, width=70),
         ],
-        labels=place,
-        more=(f"{alerts} and on ({by}) {number} == 1", DETAILS),
-        worst=("-severity",),
+        labels=KEY,
+        key="row",
+        more=[(_detail(matchers, label), (label,)) for label in details],
+        worst=("-severity", "-role", "-since"),
         absent="no alert fires",
         width=width,
         height=height,
-        colors={"severity": SEVERITIES},
-        widths={name: pixels for name, pixels in WIDTHS.items() if name in (*place, *DETAILS)},
+        colors={"severity": SEVERITIES, "role": ROLES},
+        widths={name: pixels for name, pixels in WIDTHS.items() if name in (*KEY, *details)},
     )
 
 
-def _alerts(matchers: str) -> str:
-    """Return the query for the seconds for which alerts that fire have been active.
+def number_of_rows(matchers: str) -> str:
+    """Return the query for the number of rows of the table; 0 only where the rules are loaded, as records show."""
+    return f"count(count by (row) ({_alerts(matchers)})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
 
-    `component` locates those that have no host, switch or job. Of hosts `port` is left out: their rail is enough.
-    """
-    chosen = f'alertname=~"Fabric.+", severity=~"critical|warning"{matchers}'
-    alerts = (
-        f'(time() - ALERTS_FOR_STATE{{{chosen}}} and ignoring (alertstate) ALERTS{{alertstate="firing", {chosen}}})'
-    )
-    for label in ("instance", "target", "leaf", "spine", "node_name"):
-        alerts = f'label_replace({alerts}, "component", "$1", "{label}", "(.+)")'
-    alerts = f'label_join({alerts}, "located", "", "host", "switch", "train_job")'
-    alerts = f'label_replace({alerts}, "component", "", "located", ".+")'
-    return f'label_replace({alerts}, "port", "", "host", ".+")'
+
+def _alerts(matchers: str, label: str = "") -> str:
+    """Return the query for the times since which alerts fire, as recorded; with a label, for those that have it."""
+    with_label = f', {label}!=""' if label else ""
+    return f'alert:fabric_firing:since{{alertname=~"Fabric.+"{matchers}{with_label}}}'
+
+
+def _detail(matchers: str, label: str) -> str:
+    """Return the query for the value of a label in each row, or the number of its values."""
+    one = f"group by (row, {label}) ({_alerts(matchers, label)}) and on (row) {_values(matchers, label)} == 1"
+    if label == "place":
+        of_job = "count by (train_job) (host:fabric_nccl_job:info)"
+        hosts = f"count by (row, train_job) (group by (row, train_job, host) ({_alerts(matchers, 'host')}))"
+        whole = f"({hosts} > 1) == on (train_job) group_left () {of_job}"
+        numbers = [_number(matchers, place, "place") for place in PLACES]
+        parts = [f'label_replace({whole}, "place", "all hosts", "", "")', *numbers, one]
+    elif label in PLACES:
+        parts = [one]
+    else:
+        parts = [one, _number(matchers, label, label)]
+    return " or on (row) ".join(parts)
+
+
+def _values(matchers: str, label: str) -> str:
+    """Return the query for the number of values of a label in each row."""
+    return f"count by (row) (group by (row, {label}) ({_alerts(matchers, label)}))"
+
+
+def _number(matchers: str, label: str, shown: str) -> str:
+    """Return the query for the rows with several values of a label, with the number of these as a label."""
+    number = f'count_values by (row) ("number", {_values(matchers, label)} > 1)'
+    return f'label_replace({number}, "{shown}", "$1 {PLURALS[label]}", "number", "(.+)")'

@@ -8,8 +8,14 @@ from alert_tables import firing
 from host_hardware import errors, optics, pcie, settings
 from joins import (
     DOWN,
+    FEC_LOST,
+    FEC_LOST_RECENTLY,
+    FLAPS,
+    FLAPS_RECENTLY,
+    GONE,
     MARKED,
     MISSING,
+    OVER,
     PAUSED,
     PAUSES,
     PHYSICAL_STATES,
@@ -19,6 +25,7 @@ from joins import (
     SLOW,
     SWITCH_PORTS,
     WENT_DOWN,
+    now_or_over,
     ticks_above,
 )
 from panels import ANY, FULL, WAYS, Limits, Panel, Query, heat_map, lines, meaning, number, where
@@ -26,7 +33,7 @@ from tables import Column, info_table, table_of
 
 PORT_LABELS = ("rail", "device", "port", "netdev")
 
-LINK = meaning({1: ("up", "green"), 0: ("down", "red")})
+LINK = meaning({1: ("up", "green"), 0: ("down", "red"), -1: ("gone", "red")})
 
 IN_PAUSE = Limits(0.02, 0.1)
 """Shares of time in pause; above the latter there is an alert."""
@@ -34,7 +41,11 @@ IN_PAUSE = Limits(0.02, 0.1)
 
 def ports() -> list[Panel]:
     """Return the panels of the first screen: the host's health, and its ports one by one."""
-    return [*_counts(), firing("Alerts of this host", ', host="$host"', width=FULL, height=5), _ports()]
+    return [
+        *_counts(),
+        firing("Alerts of this host", ', host="$host"', details=("rail", "rank"), width=FULL, height=5),
+        _ports(),
+    ]
 
 
 def _counts() -> list[Panel]:
@@ -59,7 +70,7 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Links flapping",
-            "RDMA ports whose link went down within the last 10 minutes. Reseat or replace the cable.",
+            "RDMA ports whose link went down within the last 2 minutes. Reseat or replace the cable.",
             f"sum({WENT_DOWN})",
             ANY,
             absent="no RDMA",
@@ -85,8 +96,8 @@ def _counts() -> list[Panel]:
         ),
         number(
             "FEC blocks lost",
-            "Blocks of the last 10 minutes that forward error correction could not correct, all ports together.",
-            "round(sum(increase(fabric_nic_fec_uncorrectable_blocks_total{}[10m])))",
+            "Blocks of the last 2 minutes that forward error correction could not correct, all ports together.",
+            f"round(sum({FEC_LOST}))",
             ANY,
             absent="not counted",
             filled=True,
@@ -118,14 +129,15 @@ def _ports() -> Panel:
         "on (job, instance, netdev) group_left (rail, device, port)"
         f" topk by (job, instance, netdev) (1, fabric_rdma_info{named})"
     )
+    fec = now_or_over(f"round({FEC_LOST})", FEC_LOST_RECENTLY)
     return table_of(
         "RDMA ports",
-        "Each RDMA port, and the switch port that it is connected to by LLDP. One that is slower than expected has"
-        " fewer lanes, or a lower rate per lane, than its siblings. Paused by its switch, and pausing it: shares of the"
-        " last 5 minutes; flaps and lost FEC blocks are those of the last 10 minutes. Utilization is the mean of 5"
-        " minutes.",
+        "Each RDMA port, also one that is gone, and the switch port that it is, or was last, connected to by LLDP. One"
+        " that is slower than expected has fewer lanes, or a lower rate per lane, than its siblings. Paused by its"
+        " switch, and pausing it: shares of the last 5 minutes. Flaps and lost FEC blocks are those of the last 2"
+        " minutes; over: there were some in the last 10. Utilization is the mean of 5 minutes.",
         [
-            Column("Link", "short", _port("fabric_rdma_link_up{}"), LINK),
+            Column("Link", "short", f"{_port('fabric_rdma_link_up{}')} or {GONE}", LINK),
             Column("Speed", "bps", _port("8 * fabric_rdma_link_speed_bytes_per_second{}")),
             Column("Expected", "bps", _port("8 * fabric_rdma_link_expected_speed_bytes_per_second{}")),
             Column(
@@ -156,16 +168,17 @@ def _ports() -> Panel:
             Column(
                 "FEC lost",
                 "short",
-                'label_replace(round(increase(fabric_nic_fec_uncorrectable_blocks_total{}[10m])), "netdev", "$1",'
-                f' "device", "(.+)") * {by_netdev}',
-                limits=ANY,
+                f'label_replace({fec}, "netdev", "$1", "device", "(.+)") * {by_netdev}',
+                OVER,
+                ANY,
                 decimals=0,
             ),
             Column(
                 "Flaps",
                 "none",
-                _port("round(increase(fabric_rdma_link_down_total{}[10m]))"),
-                limits=ANY,
+                _port(now_or_over(f"round({FLAPS})", FLAPS_RECENTLY)),
+                OVER,
+                ANY,
             ),
             *(
                 Column(
@@ -179,7 +192,7 @@ def _ports() -> Panel:
         ],
         labels=PORT_LABELS,
         worst=("-Link", "-Of expected"),
-        more=(SWITCH_PORTS, ("switch", "switch_port")),
+        more=[(SWITCH_PORTS, ("switch", "switch_port"))],
         absent="no RDMA ports",
         width=FULL,
         height=11,

@@ -5,7 +5,7 @@ In a query `{}` is replaced by the selection of jobs and instances.
 
 from collections.abc import Mapping
 
-from panels import GREY, Limits, meaning, where
+from panels import FAINT, GREY, Limits, meaning, where
 
 PORT_INFO = "on (job, instance, device, port) group_left (host, rail, netdev) fabric_rdma_info{}"
 NIC_INFO = "on (job, instance, device) group_left (host) fabric_nic_info{}"
@@ -20,13 +20,22 @@ instance is another one. A join that matches two series of one rank, as just aft
 PORT = "rail {{rail}} {{device}}/{{port}}"
 """The legend of an RDMA port of one host."""
 
-SWITCH_PORTS = (
-    "fabric_rdma_info{} * on (mac) group_left (switch, switch_port)"
-    ' topk by (mac) (1, switch_port:fabric_link_info:mac{job=~".+", instance=~".+"})'
+PORTS_OF_A_DAY = "(fabric_rdma_info{} or on (job, instance, device, port) last_over_time(fabric_rdma_info{}[1d]))"
+"""RDMA ports that there are, or were within a day."""
+
+GONE = (
+    f"(0 * {PORTS_OF_A_DAY} - 1 unless on (job, instance, device, port) fabric_rdma_link_up{{}}"
+    " and on (job, instance) host:fabric_rdma_ports_ready:missing{} > 0)"
 )
-"""The switch and its port of each RDMA port, by the MAC address in LLDP, as recorded. Another exporter than the host's
-polls the switches, so any instance matches. A bond has the address of one of its members, and a join that matches two
-series of one address fails."""
+"""-1 for each RDMA port that was there within a day and is not any more, on hosts where ports are missing."""
+
+SWITCH_PORTS = (
+    f"{PORTS_OF_A_DAY} * on (mac) group_left (switch, switch_port)"
+    ' topk by (mac) (1, switch_port:fabric_link_info:seen{job=~".+", instance=~".+"})'
+)
+"""The switch and its port of each RDMA port, by the MAC address in LLDP, as recorded: the last one that was seen, since
+a link that is down has no neighbour. Another exporter than the host's polls the switches, so any instance matches. A
+bond has the address of one of its members, and a join that matches two series of one address fails."""
 
 _NO_PORT = where('kind!="physical"')
 PHYSICAL = f"unless on (job, instance, switch, port) fabric_switch_info{_NO_PORT}"
@@ -72,6 +81,15 @@ RAIL_STATES = meaning(
     }
 )
 
+FULLNESS = Limits(0.6, 0.8)
+"""Utilization of an uplink; above the latter there is an alert if others have room."""
+
+UNEVEN_WARNS = Limits(0.2, 1_000_000)
+"""How far the busiest uplink is above the mean: from the alert on a warning, as this alone delays no job."""
+
+UPLINK = "{{switch}} {{port}} to {{peer}}"
+"""Text that names an uplink and its neighbour."""
+
 _HOLDING_UP = where('verdict=~"hang|straggler|network_bound"')
 HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
 """1 for each job that hangs, waits for a straggler or is bound by the network, else 0."""
@@ -79,7 +97,21 @@ HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
 SLOW = "host:fabric_rdma_link_degraded:max{}"
 """Slow ports of each host, recorded."""
 
-WENT_DOWN = "(increase(fabric_rdma_link_down_total{}[10m]) > bool 0)"
+NOW, RECENTLY = "2m", "10m"
+"""What counts as now: two scrapes of the longest interval; and for how long afterwards it is shown that it was."""
+
+OVER = meaning({-1: ("over", FAINT)})
+"""The meaning of values of `now_or_over`."""
+
+FLAPS, FLAPS_RECENTLY = (f"increase(fabric_rdma_link_down_total{{}}[{window}])" for window in (NOW, RECENTLY))
+"""How often the link of a port went down."""
+
+FEC_LOST, FEC_LOST_RECENTLY = (
+    f"increase(fabric_nic_fec_uncorrectable_blocks_total{{}}[{window}])" for window in (NOW, RECENTLY)
+)
+"""Blocks of a device that forward error correction could not correct."""
+
+WENT_DOWN = f"({FLAPS} > bool 0)"
 
 MARKED = Limits(0.05, 0.1)
 """Shares of packets with the ECN mark; above the latter there is an alert."""
@@ -98,6 +130,16 @@ PHYSICAL_STATES = meaning(
         7: ("test", "orange"),
     }
 )
+
+
+def highest_uplink(record: str) -> str:
+    """Return the query for the highest of the recorded values of uplinks, with the labels of `UPLINK`."""
+    return f'label_replace(topk(1, max by (switch, port, peer) ({record})), "peer", "unknown", "peer", "")'
+
+
+def now_or_over(now: str, recently: str) -> str:
+    """Return the query for a number of now if it is above 0, else -1 if that of the last minutes is."""
+    return f"({now} > 0 or 0 * ({recently} > 0) - 1)"
 
 
 def union(label: str, exprs: Mapping[str, str]) -> str:

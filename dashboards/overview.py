@@ -4,128 +4,187 @@ Every panel must stay readable for thousands of ports: lines are drawn by rail, 
 only where something is wrong. What many ports are read for is recorded by alerts/records.
 """
 
-from alert_tables import firing
+from alert_tables import firing, number_of_rows
 from joins import (
+    FEC_LOST,
+    FEC_LOST_RECENTLY,
+    FLAPS,
+    FLAPS_RECENTLY,
+    FULLNESS,
     HELD_UP,
     IN_PAUSE,
-    MARKED,
     MISSING,
     ON_HOST,
+    OVER,
     PAUSED,
     PAUSES,
     RAIL_STATES,
     RETRANSMITS,
     SLOW,
     STATES_OF_RAILS,
-    WENT_DOWN,
+    UNEVEN_WARNS,
+    UPLINK,
+    highest_uplink,
+    now_or_over,
 )
 from overview_fabric import jobs, switches
 from overview_hosts import congestion, links_of_hosts, rails
-from panels import ANY, ANY_WARNS, HALF, QUARTER, WAYS, Limits, Panel, Query, lines, number
+from panels import ANY, ANY_WARNS, EIGHTH, FULL, HALF, QUARTER, SIXTH, Limits, Panel, Query, lines, number
 from reading import sources as source_table
 from reading import ticks
 from tables import Column, grid, table_of
 
-FEC = "increase(fabric_nic_fec_uncorrectable_blocks_total{}[10m])"
 LATE_RANKS = "host:fabric_nccl_straggler:count"
 """Recorded: the verdicts are those of collectors, and the hosts of ranks are exported by the hosts."""
 
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
-    return [*_counts(), firing("Firing alerts", width=14, height=9), _hosts_with_faults(), *_trends()]
+    return [*_counts(), firing("Firing alerts", width=FULL, height=8), _hosts_with_faults(), *_trends()]
 
 
 def _counts() -> list[Panel]:
     return [
-        number(
-            "Critical alerts",
-            "Critical alerts that are firing; the table below lists them.",
-            _alerts("critical"),
-            ANY,
-            absent="no rules",
-            filled=True,
-            link="fabric-overview",
+        *(
+            _tile(
+                title,
+                f"{kind} that fire, as the table below counts them: those of one name and job are one.",
+                number_of_rows(f', severity="{severity}"'),
+                limits,
+                absent="no rules",
+                link="fabric-overview",
+            )
+            for title, kind, severity, limits in (
+                ("Critical alerts", "Critical alerts", "critical", ANY),
+                ("Warnings", "Warnings", "warning", ANY_WARNS),
+            )
         ),
-        number(
-            "Warnings",
-            "Warnings that are firing; the table below lists them.",
-            _alerts("warning"),
-            ANY_WARNS,
-            absent="no rules",
-            filled=True,
-            link="fabric-overview",
-        ),
-        number(
+        _tile(
             "Exporters down",
             "Targets of Prometheus in jobs of fabric-exporter that do not respond.",
             "sum((up{} == bool 0) and on (job) count by (job)"
             " (fabric_exporter_build_info{} or last_over_time(fabric_exporter_build_info{}[1d:5m])))",
-            ANY,
-            filled=True,
         ),
-        number(
+        _tile(
+            "Sources failing",
+            "Sources whose last read failed; their metrics are missing. The row Sources and sampling lists them.",
+            "sum(1 - fabric_source_up{})",
+        ),
+        _tile(
             "Switches silent",
             "Switches whose last poll failed: their metrics are missing.",
             "sum(1 - max by (switch) (fabric_switch_up{}))",
-            ANY,
             absent="no switches",
-            filled=True,
             link="fabric-switches",
         ),
-        number(
+        _tile(
+            "Jobs held up",
+            "Training jobs that hang, wait for a straggler, or are bound by the network.",
+            f"sum({HELD_UP})",
+            absent="no jobs",
+            link="fabric-training",
+        ),
+        _tile(
             "Ports not ready",
             "RDMA ports of hosts that are down or missing: by the number expected by configuration, else those that"
             " were up within a day.",
             f"sum({MISSING})",
-            ANY,
+            width=EIGHTH,
             absent="no RDMA",
-            filled=True,
         ),
-        number(
+        _tile(
             "Ports slow",
             "Ports of hosts below their expected speed, or the speed of their hardware, if all are slow alike.",
             f"sum({SLOW})",
-            ANY,
+            width=EIGHTH,
             absent="no ports",
-            filled=True,
         ),
-        number(
+        _tile(
+            "Ports with errors",
+            "Ports of hosts and of switches with errors on their link in the last 2 minutes: wrong FCS, symbol errors,"
+            " FEC blocks that are lost.",
+            "sum(host:fabric_nic_fcs_errors:count{} or max by (switch) (switch:fabric_switch_receive_errors:count{}))",
+            width=EIGHTH,
+            absent="no ports",
+        ),
+        _tile(
             "Ports in pause",
             "Network devices that their switch paused, or that paused their switch, by PFC or 802.3x, for more than"
             " 10 % of the last 5 minutes.",
             f"sum({IN_PAUSE} > bool 0.1)",
-            ANY,
-            filled=True,
+            width=EIGHTH,
         ),
-        number(
-            "Jobs held up",
-            "Training jobs that hang, wait for a straggler, or are bound by the network.",
-            f"sum({HELD_UP})",
-            ANY,
-            absent="no jobs",
-            filled=True,
-            link="fabric-training",
+        *(
+            _tile(
+                title,
+                text,
+                highest_uplink(f"{record}{{}}"),
+                limits,
+                unit="percentunit",
+                width=QUARTER,
+                absent="no uplinks",
+                link="fabric-switches",
+                decimals=0,
+                name=UPLINK,
+            )
+            for title, text, record, limits in (
+                (
+                    "Fullest uplink",
+                    "Utilization of the fullest uplink of all switches, over 5 minutes; with its neighbour by LLDP.",
+                    "switch:fabric_uplink_utilization:max",
+                    FULLNESS,
+                ),
+                (
+                    "Most uneven uplink",
+                    "How far the busiest uplink of a switch is above the mean of all, at the worst switch.",
+                    "switch:fabric_uplink_imbalance:max",
+                    UNEVEN_WARNS,
+                ),
+            )
         ),
     ]
 
 
-def _alerts(severity: str) -> str:
-    """Return the query for the number of alerts that fire; 0 only where the rules are loaded, as records show."""
-    firing = f'ALERTS{{alertstate="firing", alertname=~"Fabric.+", severity="{severity}"}}'
-    return f"count({firing}) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
+def _tile(
+    title: str,
+    description: str,
+    query: str,
+    limits: Limits = ANY,
+    *,
+    width: int = SIXTH,
+    absent: str = "no data",
+    unit: str = "short",
+    link: str = "",
+    decimals: int | None = None,
+    name: str = "",
+) -> Panel:
+    """Return a number of the first screen; one with a name is wider."""
+    return number(
+        title,
+        description,
+        query,
+        limits,
+        unit=unit,
+        width=width,
+        height=3,
+        absent=absent,
+        filled=True,
+        link=link,
+        decimals=decimals,
+        name=name,
+    )
 
 
 def _hosts_with_faults() -> Panel:
     return table_of(
         "Hosts with faults",
-        "RDMA ports that are down or missing, are slow, or went down in the last 10 minutes; PCIe links that are slow;"
-        " share of the last 5 minutes in pause by the switch (paused), and of the switch by the host (pausing); packets"
-        " retransmitted (retr.); FEC blocks lost in the last 10 minutes; ranks that their job waits for.",
+        "RDMA ports that are down or missing, are slow, or went down in the last 2 minutes (over: in the last 10); PCIe"
+        " links that are slow; share of the last 5 minutes in pause by the switch (paused), and of the switch by the"
+        " host (pausing); packets retransmitted (retr.); FEC blocks lost, as flaps; ranks that their job waits for.",
         [
             _count("Down", f"({MISSING} > 0) * {ON_HOST}"),
             _count("Slow", f"({SLOW} > 0) * {ON_HOST}"),
-            _count("Flaps", f"(sum by (job, instance) ({WENT_DOWN}) > 0) * {ON_HOST}"),
+            _recent("Flaps", f"{FLAPS} > bool 0", f"{FLAPS_RECENTLY} > bool 0"),
             _count("PCIe", f"(sum by (job, instance) (fabric_pci_link_degraded{{}}) > 0) * {ON_HOST}"),
             Column("Paused", "percentunit", f"{PAUSED} > 0.02", limits=Limits(0.02, 0.1), decimals=0),
             Column("Pausing", "percentunit", f"{PAUSES} > 0.02", limits=Limits(0.02, 0.1), decimals=0),
@@ -136,14 +195,14 @@ def _hosts_with_faults() -> Panel:
                 limits=RETRANSMITS,
                 decimals=2,
             ),
-            Column("FEC", expr=f"(sum by (job, instance) ({FEC}) >= 1) * {ON_HOST}", unit="short", limits=ANY),
+            _recent("FEC", f"round({FEC_LOST})", f"round({FEC_LOST_RECENTLY})"),
             _count("Late", LATE_RANKS),
         ],
         labels=["host"],
         worst=("-host",),
         absent="no host with a fault",
         width=10,
-        height=9,
+        height=6,
         widths={"host": 90},
     )
 
@@ -153,46 +212,25 @@ def _count(name: str, expr: str) -> Column:
     return Column(name, "none", expr, limits=ANY, decimals=0)
 
 
+def _recent(name: str, now: str, recently: str) -> Column:
+    """Return a column of what should be 0, and is grey if it is over."""
+    both = now_or_over(*(f"sum by (job, instance) ({one})" for one in (now, recently)))
+    return Column(name, "short", f"{both} * {ON_HOST}", OVER, ANY, decimals=0)
+
+
 def _trends() -> list[Panel]:
     return [
-        lines(
-            "Busiest and idlest rail",
-            "Mean traffic of the ports of a rail: the highest and the lowest of all rails. If they differ, the traffic"
-            " is unbalanced: see the row Rails.",
-            "bps",
-            [
-                Query(f"8 * {pick}(avg by (rail) (port:fabric_rdma_{way}_bytes:rate{{}}))", f"{word} {way}")
-                for way in WAYS
-                for pick, word in (("max", "busiest"), ("min", "idlest"))
-            ],
-            width=QUARTER,
-            height=7,
-        ),
         lines(
             "Pauses (PFC, 802.3x)",
             "Share of time in pause of the port with the highest, over 5 minutes: paused by its switch, or pausing its"
             " switch. Start with a host that pauses.",
             "percentunit",
             [Query(f"max({PAUSED})", "paused by the switch"), Query(f"max({PAUSES})", "pausing the switch")],
-            width=QUARTER,
-            height=7,
+            width=7,
+            height=6,
             top=1,
             limits=Limits(0.1, 0.5),
             decimals=0,
-        ),
-        lines(
-            "ECN marks and CNPs",
-            "Share of received packets with the ECN mark, and of transmitted packets for which a CNP reduced the rate:"
-            " the worst port. Check how many hosts send to it at the same time.",
-            "percentunit",
-            [
-                Query("max(avg_over_time(fabric_rdma_ecn_marked_ratio{}[$__rate_interval]) <= 1)", "ECN-marked"),
-                Query("max(avg_over_time(fabric_rdma_cnp_handled_ratio{}[$__rate_interval]) <= 1)", "CNPs handled"),
-            ],
-            width=QUARTER,
-            height=7,
-            limits=MARKED,
-            decimals=1,
         ),
         lines(
             "Retransmissions",
@@ -203,8 +241,8 @@ def _trends() -> list[Panel]:
                 Query("max(avg_over_time(fabric_rdma_retransmission_ratio{}[$__rate_interval]))", "worst port"),
                 Query("quantile(0.5, avg_over_time(fabric_rdma_retransmission_ratio{}[$__rate_interval]))", "median"),
             ],
-            width=QUARTER,
-            height=7,
+            width=7,
+            height=6,
             limits=RETRANSMITS,
             decimals=3,
         ),
@@ -222,7 +260,7 @@ def ports() -> list[Panel]:
             row="host",
             column="rail",
             meaning=RAIL_STATES,
-            width=18,
+            width=21,
             height=14,
         ),
         number(
@@ -236,13 +274,6 @@ def ports() -> list[Panel]:
             height=14,
             absent="no InfiniBand",
             link="fabric-infiniband",
-        ),
-        number(
-            "Sources failing",
-            "Sources whose last read failed; their metrics are missing. The row Sources and sampling lists them.",
-            "sum(1 - fabric_source_up{})",
-            ANY,
-            height=14,
         ),
     ]
 

@@ -59,8 +59,8 @@ def _links() -> list[Panel]:
             "Times the link of a port went down in the last hour.",
             "short",
             f"max by (host, device, port) (round(increase(fabric_rdma_link_down_total{{}}[1h])) * {PORT_INFO})",
-            Limits(1, 3),
             labels=["host", "device", "port"],
+            when="last hour",
         ),
         table_of(
             "Degraded PCIe links",
@@ -91,8 +91,8 @@ def _errors() -> list[Panel]:
             "short",
             f"max by (host, device) (increase(fabric_nic_fec_uncorrectable_blocks_total{{}}[1h]) * {NIC_INFO}"
             " unless on (job, instance, device) increase(fabric_nic_link_down_total{}[1h]) > 0)",
-            Limits(1, 100),
             labels=["host", "device"],
+            when="last hour",
         ),
         top_list(
             "FEC corrected blocks",
@@ -151,8 +151,8 @@ def _hardware() -> list[Panel]:
             " link that trains down. Reseat the card or its riser.",
             "short",
             f"max by (host, devices, severity) (increase(fabric_pci_aer_errors_total{{}}[1h]) * {PCI_INFO})",
-            Limits(1, 100),
             labels=["host", "devices", "severity"],
+            when="last hour",
         ),
     ]
 

@@ -18,7 +18,7 @@ DATASOURCE = shapes.DataSourceRef(type_val="prometheus", uid="${datasource}")
 SELECTED = '{job=~"$job", instance=~"$instance"}'
 
 HEIGHT = 8
-EIGHTH, QUARTER, THIRD, HALF, FULL = 3, 6, 8, 12, 24
+EIGHTH, SIXTH, QUARTER, THIRD, HALF, FULL = 3, 4, 6, 8, 12, 24
 """Widths; those of a row add up to FULL."""
 
 WAYS = ("transmit", "receive")
@@ -132,6 +132,7 @@ def number(
     filled: bool = False,
     link: str = "",
     decimals: int | None = None,
+    name: str = "",
 ) -> stat.Panel:
     """Return a panel of one number, coloured if it has limits.
 
@@ -147,14 +148,16 @@ def number(
         filled: Whether the background has the colour, which is visible across a room.
         link: Board that shows more; empty for none.
         decimals: Decimals; None for Grafana's choice.
+        name: Text beside the value, with labels of the series, as a legend; empty for none.
     """
     is_filled = filled and limits is not None
     color = shapes.BigValueColorMode.BACKGROUND_SOLID if is_filled else shapes.BigValueColorMode.VALUE
     nothing = model.DashboardSpecialValueMapOptions(
         match=model.SpecialValueMatch.NULL_AND_NAN, result=model.ValueMappingResult(text=absent, color=GREY)
     )
+    targets = targets_of([Query(query, name)], instant=True)
     panel = (
-        _with_frame(stat.Panel(), title, description, unit, width, targets_of([Query(query)], instant=True), height)
+        _with_frame(stat.Panel(), title, description, unit, width, targets, height)
         .reduce_options(_last())
         .color_mode(color)
         .graph_mode(shapes.BigValueGraphMode.NONE)  # it does not fit
@@ -164,12 +167,19 @@ def number(
     )
     if decimals is not None:
         panel.decimals(decimals)
+    if name:
+        panel.text_mode(shapes.BigValueTextMode.VALUE_AND_NAME)
+        if width >= QUARTER:  # else Grafana's choice, which fits
+            panel.text(common.VizTextDisplayOptions().title_size(14).value_size(22))
     if link:
         panel.data_links([dashboard.DashboardLink("Show more").url(board_link(link))])
     return panel
 
 
 GREY = "#4b5157"
+FAINT = "#8e949b"
+"""Grey of a text that can still be read."""
+
 DIM = "#1f4a33"
 """Green of a filled number that is good, so that the eye goes to the others."""
 

@@ -1,7 +1,20 @@
 """The dashboard of switches: which are silent, ports with faults, uplinks, congestion, errors and neighbours."""
 
 from alert_tables import firing
-from joins import MARKED, PHYSICAL, higher, union
+from joins import (
+    FULLNESS,
+    MARKED,
+    NOW,
+    OVER,
+    PHYSICAL,
+    RECENTLY,
+    UNEVEN_WARNS,
+    UPLINK,
+    higher,
+    highest_uplink,
+    now_or_over,
+    union,
+)
 from panels import ANY, FULL, HALF, QUARTER, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, info_table, table_of, top_list
 
@@ -36,9 +49,6 @@ ERRORS = ("receive_errors", "fcs_errors", "symbol_errors")
 LOSSES = Limits(0.01, 1)
 """Errors, blocks or packets per second that are lost."""
 
-FULLNESS = Limits(0.6, 0.8)
-"""Utilization of an uplink; above the latter there is an alert if others have room."""
-
 UNEVEN = Limits(0.1, 0.2)
 """How far the busiest uplink is above the mean; above the latter there is an alert."""
 
@@ -48,8 +58,8 @@ def now() -> list[Panel]:
     alerts = firing(
         "Alerts of switches, and of exporters",
         ', layer=~"switch|exporter|prometheus", switch=~"$switch|"',
-        place=("severity", "alertname", "switch", "component"),
-        width=HALF,
+        details=("switch", "place", "port"),
+        width=14,
     )
     return [*_counts(), alerts, _ports_with_faults(), _silent(), *_trends()]
 
@@ -90,15 +100,15 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Ports with errors",
-            "Ports that received packets with errors, or FEC uncorrectable blocks, in the last 5 minutes.",
-            f"count(max by (switch, port) ({_port_errors()} > 0)) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
+            "Ports that received packets with errors, or FEC uncorrectable blocks, in the last 2 minutes.",
+            f"sum(max by (switch) (switch:fabric_switch_receive_errors:count{ON}))",
             ANY,
             filled=True,
         ),
         number(
             "Discards",
             "Packets per second dropped without an error, mostly for lack of buffers. A lossless fabric has none.",
-            f"sum(max by (switch, port) ({_discards()}))",
+            f"sum(max by (switch, port) ({_discards(NOW)}))",
             Limits(1, 100),
             unit="pps",
             decimals=0,
@@ -106,24 +116,27 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Fullest uplink",
-            "Utilization of the busiest uplink, in its busier direction, over 5 minutes.",
-            higher(*(_of_uplinks("max", way) for way in WAYS)),
+            "Utilization of the fullest uplink, in its busier direction, over 5 minutes; with the neighbour by LLDP.",
+            highest_uplink(f"switch:fabric_uplink_utilization:max{ON}"),
             FULLNESS,
             unit="percentunit",
             absent="no uplinks",
             decimals=0,
             filled=True,
+            name=UPLINK,
         ),
         number(
             "Uneven uplinks",
             "How far the busiest uplink of a switch is above the mean of all, at the worst switch and in the worse"
-            " direction. Above 20 % FabricUplinkImbalance fires; FabricUplinkOverloaded if it delays a job.",
-            f"max({higher(*(f'fabric_switch_{way}_imbalance_ratio{UPLINKS}' for way in WAYS))})",
-            Limits(0.2, 1_000_000),
+            " direction; with its neighbour by LLDP. Above 20 % FabricUplinkImbalance fires; FabricUplinkOverloaded if"
+            " it delays a job.",
+            highest_uplink(f"switch:fabric_uplink_imbalance:max{ON}"),
+            UNEVEN_WARNS,
             unit="percentunit",
             absent="no uplinks",
             decimals=0,
             filled=True,
+            name=UPLINK,
         ),
     ]
 
@@ -143,18 +156,20 @@ def _ports_with_faults() -> Panel:
     return table_of(
         "Ports with faults",
         "Ports that went down within an hour, are slow, or have errors, FEC uncorrectable blocks or discards (per"
-        " second, over 5 minutes); with the neighbour by LLDP. A port to a host is slow if it is slower than the"
-        " middle one of its switch.",
+        " second, over 2 minutes; over: there were some in the last 10); with the neighbour by LLDP. A port to a host"
+        " is slow if it is slower than the middle one of its switch.",
         [
-            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY),
-            Column("Speed", "bps", _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"), limits=ANY),
-            Column("Errors/s", "short", _with_peer(f"{_port_errors(fec=False)} > 0"), limits=LOSSES),
-            Column("FEC/s", "short", _with_peer(f"{_fec_lost()} > 0"), limits=LOSSES),
-            Column("Discards/s", "short", _with_peer(f"{_discards()} > 0"), limits=LOSSES, width=90),
+            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY, width=60),
+            Column("Speed", "bps", _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"), limits=ANY, width=75),
+            *(
+                Column(name, "short", _with_peer(now_or_over(of(NOW), of(RECENTLY))), OVER, LOSSES, width=85)
+                for name, of in (("Errors/s", _errors), ("FEC/s", _fec_lost), ("Discards/s", _discards))
+            ),
         ],
         labels=["switch", "port", "peer"],
         worst=("-switch", "-port"),
         absent="none, or no exporter reports",
+        width=10,
     )
 
 
@@ -217,12 +232,12 @@ def uplinks() -> list[Panel]:
         ),
         top_list(
             "Fullest uplinks",
-            "Uplinks by their transmit utilization.",
+            "Uplinks by their transmit utilization, with the neighbour by LLDP.",
             "percentunit",
-            _of_uplinks("max by (switch, port)", "transmit"),
+            _of_uplinks("max by (switch, port, peer)", "transmit", _TO),
             FULLNESS,
             width=HALF,
-            labels=["switch", "port"],
+            labels=["switch", "port", "peer"],
         ),
         table_of(
             "Leaves",
@@ -285,7 +300,7 @@ def congestion() -> list[Panel]:
             "Discards by port",
             "Packets per second dropped without an error, for lack of buffers, or because the link was down.",
             "pps",
-            f"max by (switch, port) ({_discards()})",
+            f"max by (switch, port) ({_discards('5m')})",
             Limits(1, 100),
             labels=["switch", "port"],
         ),
@@ -299,7 +314,7 @@ def links() -> list[Panel]:
             "FEC uncorrectable blocks",
             "Blocks per second that forward error correction could not correct, over 5 minutes; each is a packet lost.",
             "cps",
-            f"max by (switch, port) {_fec_lost()}",
+            f"max by (switch, port) {_fec_lost('5m')}",
             Limits(0.001, 1),
             labels=["switch", "port"],
         ),
@@ -307,7 +322,7 @@ def links() -> list[Panel]:
             "Errors received (FCS, symbol)",
             "Packets with a wrong FCS or another error, or symbol errors, per second over 5 minutes.",
             "cps",
-            f"max by (switch, port) ({_port_errors(fec=False)})",
+            f"max by (switch, port) ({_errors('5m')})",
             Limits(0.01, 1),
             labels=["switch", "port"],
         ),
@@ -385,20 +400,19 @@ def _counter(ending: str) -> str:
     return f"fabric_switch_{ending}_total{ON}"
 
 
-def _port_errors(*, fec: bool = True) -> str:
+def _errors(window: str) -> str:
     """Return the query for the errors per second of each port: the highest of the counters that it has."""
-    endings = (*ERRORS, "fec_uncorrectable_blocks") if fec else ERRORS
-    named = union("counter", {one: f"rate({_counter(one)}[5m])" for one in endings})
+    named = union("counter", {one: f"rate({_counter(one)}[{window}])" for one in ERRORS})
     return f"max by (job, instance, switch, port) (({named}) {PHYSICAL})"
 
 
-def _fec_lost() -> str:
-    return f"(rate({_counter('fec_uncorrectable_blocks')}[5m]) {PHYSICAL})"
+def _fec_lost(window: str) -> str:
+    return f"(rate({_counter('fec_uncorrectable_blocks')}[{window}]) {PHYSICAL})"
 
 
-def _discards() -> str:
+def _discards(window: str) -> str:
     """Return the query for packets per second that each port discarded, in the directions that it counts."""
-    named = union("direction", {way: f"rate({_counter(f'{way}_discards')}[5m])" for way in WAYS})
+    named = union("direction", {way: f"rate({_counter(f'{way}_discards')}[{window}])" for way in WAYS})
     return f"sum by (job, instance, switch, port) (({named}) {PHYSICAL})"
 
 
@@ -413,8 +427,12 @@ def _with_peer(expr: str) -> str:
     return f"({expr}) * {ports} group_left (peer) {_neighbours(ON)} or {ports} ({expr})"
 
 
-def _of_uplinks(pick: str, way: str) -> str:
-    return f"{pick} (avg_over_time(fabric_switch_{way}_utilization_ratio{ON}[5m]) * {IN_GROUP})"
+def _of_uplinks(pick: str, way: str, more: str = "") -> str:
+    return f"{pick} (avg_over_time(fabric_switch_{way}_utilization_ratio{ON}[5m]) * {IN_GROUP}{more})"
+
+
+_TO = f" * on (job, instance, switch, port) group_left (peer) uplink:fabric_link:peer{ON}"
+"""Joins the neighbour of an uplink."""
 
 
 def _by_priority(way: str) -> str:

@@ -30,7 +30,7 @@ class Column:
         name: Its title.
         unit: Unit, by Grafana's name.
         expr: Query.
-        meaning: Texts and colours of its values.
+        meaning: Texts and colours of its values; with limits, of some of them.
         limits: Limits from which on values are coloured.
         decimals: Decimals; None for Grafana's choice.
         width: Width in pixels, 50 at least; 0 for a share of what others leave.
@@ -52,7 +52,8 @@ def table_of(
     *,
     labels: Sequence[str],
     worst: Sequence[str] = (),
-    more: tuple[str, Sequence[str]] | None = None,
+    more: Sequence[tuple[str, Sequence[str]]] = (),
+    key: str = "",
     absent: str = "none",
     width: int = HALF,
     height: int = HEIGHT,
@@ -67,20 +68,23 @@ def table_of(
         columns: Columns of values.
         labels: Labels, whose columns come first.
         worst: Columns by which rows are sorted, highest first; a name with a `-` before it sorts lowest first.
-        more: A query for more labels of a row, which come last, and these; they are empty where it has no series.
+        more: Queries for more labels of a row, each with these; they are empty where it has no series.
+        key: Label that identifies a row, by which `more` is joined, and that is not shown; empty for all `labels`.
         absent: Text if there is no row.
         width: Width of the panel.
         height: Height of the panel.
         colors: Colours of the values of labels.
         widths: Widths of the columns of labels, in pixels, 50 at least.
     """
-    queries = [(one.expr, labels) for one in columns]
-    joined, extra = more or ("", ())
-    if joined:
-        queries.append((joined, [*labels, *extra]))
+    hidden = [key] if key else []
+    queries = [(one.expr, [*hidden, *labels]) for one in columns]
+    queries += [(expr, [*(hidden or labels), *added]) for expr, added in more]
+    extra = [label for _, added in more for label in added]
     panel = _table(title, description, width, height, absent, worst, queries)
     panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
-    panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=_order(columns, labels, extra)))
+    panel.with_transformation(
+        model.DataTransformerConfig(id_val="organize", options=_order(columns, [*labels, *extra], hidden, len(more)))
+    )
     for column in columns:
         panel.override_by_name(column.name, _overrides(column))
     return _labels(panel, [*labels, *extra], colors, widths)
@@ -118,20 +122,19 @@ def top_list(
     *,
     labels: Sequence[str],
     width: int = THIRD,
+    when: str = "now",
 ) -> table.Panel:
     """Return the highest values above 0 with a bar each, and the labels that the query groups by.
 
-    It is a table: one bar alone would fill a bar gauge, without its name.
+    It is a table: one bar alone would fill a bar gauge, without its name. `when` is the title of the values.
     """
     share = ({"min": 0, "max": 1} if unit == "percentunit" else {"min": 0}).items()
     queries = [Query(f"topk({WORST}, {expr}) > 0")]
-    panel = _panel(title, description, width, HEIGHT, "nothing above 0", ["now"], queries).thresholds(
-        thresholds(limits)
-    )
+    panel = _panel(title, description, width, HEIGHT, "nothing above 0", [when], queries).thresholds(thresholds(limits))
     arranged = {
         "excludeByName": {"Time": True},
         "indexByName": {name: place for place, name in enumerate([*labels, "Value"])},
-        "renameByName": {"Value": "now"},
+        "renameByName": {"Value": when},
     }
     panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=arranged))
     bar = {"type": "gauge", "mode": "basic", "valueDisplayMode": "color"}
@@ -142,7 +145,7 @@ def top_list(
     ]
     if unit == "percentunit":
         shown.append(model.DynamicConfigValue(id_val="decimals", value=1))
-    panel.override_by_name("now", shown)
+    panel.override_by_name(when, shown)
     return _labels(panel, labels, NONE, {})
 
 
@@ -247,7 +250,7 @@ def _colored(meaning: model.ValueMap) -> list[model.DynamicConfigValue]:
 def _overrides(column: Column) -> list[model.DynamicConfigValue]:
     """Return the overrides of a column of values."""
     overrides = [model.DynamicConfigValue(id_val="unit", value=column.unit)]
-    if column.meaning is not None:
+    if column.meaning is not None and column.limits is None:
         overrides += _colored(column.meaning)
     if column.limits is not None:
         found = {
@@ -256,7 +259,9 @@ def _overrides(column: Column) -> list[model.DynamicConfigValue]:
         }
         overrides += [
             model.DynamicConfigValue(id_val="thresholds", value=found),
-            model.DynamicConfigValue(id_val="mappings", value=[_nothing(GREY)]),
+            model.DynamicConfigValue(
+                id_val="mappings", value=[*([column.meaning] if column.meaning else ()), _nothing(GREY)]
+            ),
             model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
         ]
     if column.decimals is not None:
@@ -266,13 +271,20 @@ def _overrides(column: Column) -> list[model.DynamicConfigValue]:
     return overrides
 
 
-def _order(columns: Sequence[Column], labels: Sequence[str], extra: Sequence[str]) -> dict[str, object]:
-    """Return the options that order the columns of a table, labels first, and name the values."""
-    count = len(columns) + bool(extra)
+def _order(columns: Sequence[Column], labels: Sequence[str], hidden: Sequence[str], further: int) -> dict[str, object]:
+    """Return the options that order the columns of a table, labels first, and name the values.
+
+    Args:
+        columns: Columns of values.
+        labels: Labels that are shown.
+        hidden: Labels that are not.
+        further: Number of queries whose values are not shown.
+    """
+    count = len(columns) + further
     values = [f"Value #{letter(place)}" for place in range(count)] if count > 1 else ["Value"]
-    shown, hidden = values[: len(columns)], values[len(columns) :]
+    shown = values[: len(columns)]
     return {
-        "excludeByName": dict.fromkeys(["Time", *hidden], True),
-        "indexByName": {name: place for place, name in enumerate([*labels, *shown, *extra])},
+        "excludeByName": dict.fromkeys(["Time", *hidden, *values[len(columns) :]], True),
+        "indexByName": {name: place for place, name in enumerate([*labels, *shown])},
         "renameByName": {value: column.name for value, column in zip(shown, columns, strict=True)},
     }

@@ -3,7 +3,21 @@
 from alert_tables import firing
 from panels import ANY, ANY_WARNS, FULL, HALF, QUARTER, THIRD, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, table_of, top_list
-from training_joins import JOBS, LATE, LOST_GPUS, ON_HOSTS, PLACES, by_job, port_faults, with_host, with_verdict
+from training_joins import (
+    FIRST_CAUSE,
+    JOBS,
+    LATE,
+    LOST_GPUS,
+    ON_HOSTS,
+    PLACES,
+    SLOWED,
+    SLOWER,
+    TIME_OVER_BEST,
+    by_job,
+    port_faults,
+    with_host,
+    with_verdict,
+)
 from training_timings import budgets, delivery, timings, transport
 
 VERDICTS = meaning(
@@ -13,6 +27,7 @@ VERDICTS = meaning(
         "network_bound": ("network_bound", "red"),
         "imbalanced_work": ("imbalanced_work", "orange"),
         "not_enough_data": ("not_enough_data", "orange"),
+        SLOWER: ("fine, but slower", "orange"),
         "fine": ("fine", "green"),
     }
 )
@@ -49,8 +64,8 @@ def _counts() -> list[Panel]:
             "Slowed down",
             "Jobs that need more than 15 % longer for a step, or for their collectives, than in their own best ten"
             " minutes. One that began slow is not among them: compare the bandwidth of jobs of one shape.",
-            f"sum(max by (train_job) (fabric_nccl_regression_ratio{JOBS}) > bool 1.15)",
-            ANY,
+            f"sum({TIME_OVER_BEST} > bool 1.15)",
+            ANY_WARNS,
             absent="not known yet",
             filled=True,
         ),
@@ -60,7 +75,13 @@ def _counts() -> list[Panel]:
             "Jobs whose ranks wait for each other alternately: the cause is the job.",
             ANY_WARNS,
         ),
-        _verdict_count("Fine", "fine", "Jobs without a delay in their timings."),
+        number(
+            "Fine",
+            "Jobs without a delay in their timings, and not slower than they were.",
+            f"sum(({_jobs_with('fine')} unless on (train_job) {SLOWED}) or 0 * {_jobs_with('fine')})",
+            absent="no jobs",
+            filled=True,
+        ),
         _verdict_count(
             "Not enough data",
             "not_enough_data",
@@ -70,14 +91,22 @@ def _counts() -> list[Panel]:
 
 
 def _verdicts() -> Panel:
-    cause = f"topk by (train_job) (1, max by (train_job, cause, name, port, peer) (fabric_nccl_cause_confidence{JOBS}))"
     return table_of(
         "Verdicts",
-        "What delays each job, since when, and the evidence: GPUs lost (GPU-seconds per second), time lost to"
-        " stragglers or else waited by the median rank, bandwidth between nodes relative to the expected one; and the"
-        " likeliest first cause, which a collector finds: name is the host or switch.",
+        "What delays each job, since when, and the evidence: GPUs lost (GPU-seconds per second), how much longer it"
+        " needs than in its own best ten minutes (over best), time lost to stragglers or else waited by the median"
+        " rank, bandwidth between nodes relative to the expected one; and the likeliest first cause, which a collector"
+        " finds: name is the host or switch. Fine, but slower: nothing in the timings delays the job; it was faster.",
         [
-            Column("GPUs lost", "short", with_verdict(f"sum by (train_job) ({LOST_GPUS})"), decimals=1, width=100),
+            Column("GPUs lost", "short", with_verdict(f"sum by (train_job) ({LOST_GPUS})"), decimals=1, width=95),
+            Column(
+                "Over best",
+                "percentunit",
+                with_verdict(f"({TIME_OVER_BEST} - 1)"),
+                limits=Limits(0.15, 1_000_000),
+                decimals=0,
+                width=85,
+            ),
             Column("Since", "s", with_verdict(by_job("fabric_nccl_verdict_seconds")), decimals=0, width=80),
             Column(
                 "Waited",
@@ -97,12 +126,13 @@ def _verdicts() -> Panel:
             ),
         ],
         labels=["train_job", "verdict"],
-        more=(with_verdict(cause), ("cause", "name", "port", "peer")),
+        more=[(with_verdict(FIRST_CAUSE), ("cause", "name", "port", "peer"))],
         worst=("GPUs lost",),
         absent="no jobs",
         width=14,
         height=9,
         colors={"verdict": VERDICTS},
+        widths={"train_job": 85, "verdict": 125},
     )
 
 
@@ -151,7 +181,7 @@ def _trends() -> list[Panel]:
         firing(
             "Alerts of jobs",
             ', train_job=~"$train_job"',
-            place=("severity", "alertname", "train_job", "host"),
+            details=("host", "place", "rank"),
             width=HALF,
             height=7,
         ),
@@ -311,9 +341,13 @@ _SHAPE = (
 
 def _verdict_count(title: str, verdict: str, description: str, limits: Limits | None = None) -> Panel:
     """Return a panel that counts the jobs with a verdict, each once even if several exporters have it."""
+    return number(title, description, f"sum({_jobs_with(verdict)})", limits, absent="no jobs", filled=True)
+
+
+def _jobs_with(verdict: str) -> str:
+    """Return the query for 1 for each job with a verdict, else 0."""
     chosen = where(f'train_job=~"$train_job", verdict="{verdict}"')
-    query = f"sum(max by (train_job) (fabric_nccl_verdict{chosen}))"
-    return number(title, description, query, limits, absent="no jobs", filled=True)
+    return f"max by (train_job) (fabric_nccl_verdict{chosen})"
 
 
 ROWS = {

@@ -60,15 +60,37 @@ def with_verdict(expr: str) -> str:
 WORST_FIRST = ("hang", "straggler", "network_bound", "imbalanced_work", "fine", "not_enough_data")
 
 
+TIME_OVER_BEST = f"max by (train_job) (fabric_nccl_regression_ratio{JOBS})"
+"""Time that each job needs, to that in its own best ten minutes."""
+
+SLOWED = f"({TIME_OVER_BEST} > 1.15)"
+"""Jobs that are slower than they were, as in the alert FabricJobSlower."""
+
+SLOWER = "slower"
+"""Beside the verdicts of the exporter: nothing in the timings delays the job, but it is slower than it was."""
+
+
 def _given(verdict: str) -> str:
     chosen = where(f'train_job=~"$train_job", verdict="{verdict}"')
     return f"max by (train_job, verdict) (fabric_nccl_verdict{chosen} == 1)"
 
 
-VERDICT = f"({' or on (train_job) '.join(map(_given, WORST_FIRST))})"
+_WORST = f"({' or on (train_job) '.join(map(_given, WORST_FIRST))})"
+_OF_SLOWED = f'label_replace({_WORST} and on (train_job) {SLOWED}, "verdict", "{SLOWER}", "verdict", "fine")'
+VERDICT = f"({_OF_SLOWED} or on (train_job) {_WORST})"
 """The verdict on each job; the worst where hosts without a collector have different ones."""
 
 
 def with_host(expr: str) -> str:
     """Join the host of ranks; a rank without a known host is kept without it."""
     return f"({expr} * {HOST} or on (job, instance, train_job, rank) {expr})"
+
+
+_CAUSES = f"max by (train_job, cause, name, port, peer) (fabric_nccl_cause_confidence{JOBS})"
+_LIKELIEST = f"({_CAUSES} == on (train_job) group_left () max by (train_job) (fabric_nccl_cause_confidence{JOBS}))"
+_NAMES = f"count by (train_job, cause) (count by (train_job, cause, name) ({_LIKELIEST}))"
+FIRST_CAUSE = (
+    f'topk by (train_job) (1, label_replace({_NAMES} > 1, "name", "several places", "", "")'
+    f" or on (train_job) {_LIKELIEST})"
+)
+"""The likeliest cause of each job. One that several places have alike, such as TCP on each host, is that of none."""

@@ -13,6 +13,7 @@ import httpx
 import pytest
 import yaml
 
+from tests.helpers import promtool
 from tests.helpers.paths import ROOT
 from tests.helpers.stack import Message, answers, free_port, own_folder, process, receiver, until
 
@@ -143,6 +144,41 @@ CONSEQUENCES = [
     JOB | {"alertname": "FabricJobNetworkBound", "severity": "warning"},
     JOB | {"alertname": "FabricJobImbalanced", "severity": "info"},
 ]
+
+
+@pytest.mark.parametrize("alerts", [[CAUSE, *CONSEQUENCES], [CAUSE], []], ids=["both", "cause", "none"])
+def test_what_alertmanager_mutes_is_recorded_as_a_consequence(program, tmp_path, alerts):
+    """The alerts that the tests below send to Alertmanager; FabricJobPortFaulty is sent to no one, and mutes others."""
+    (expr,) = [
+        rule["expr"]
+        for group in yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
+        for rule in group["rules"]
+        if rule.get("record") == "alert:fabric_consequence:info"
+    ]
+
+    def series(labels: dict[str, str]) -> str:
+        return "ALERTS{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + ',alertstate="firing"}'
+
+    muted = [one for one in alerts[1:] if one["alertname"] != "FabricJobPortFaulty"]
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": series(one), "values": "1x5"} for one in alerts],
+        "promql_expr_test": [
+            {
+                "expr": expr,
+                "eval_time": "3m",
+                "exp_samples": [{"labels": series(one), "value": 1} for one in muted],
+            }
+        ],
+    }
+    path = tmp_path / "muted.yml"
+    path.write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [case]}))
+    promtool.run(program("promtool"), "test", "rules", path)
+
+
+def test_each_inhibition_rule_is_in_the_record_of_consequences():
+    record = (ROOT / "alerts" / "fabric.yml").read_text().partition("- record: alert:fabric_consequence:info")[2]
+    assert record.count(" and on (") == len(inhibitions()) > 30
 
 
 @pytest.mark.slow

@@ -110,7 +110,8 @@ def test_one_factor_divides_every_time_and_nothing_else(tmp_path):
             for key in {"for", "keep_firing_for"} & rule.keys():
                 assert times(quick[key]) == pytest.approx([one / 20 for one in times(rule[key])])
                 compared += 1
-            ages = any(one in rule["expr"] for one in ("process_start_time", "uptime", "last_success", "log_age"))
+            of_time = ("process_start_time", "uptime", "last_success", "log_age", ":seen")
+            ages = any(one in rule["expr"] for one in of_time)
             pairs = zip(numbers(whole), numbers(part), strict=True)
             assert {round(one / other, 6) for one, other in pairs if one != other} <= ({20.0} if ages else set())
             assert rule.get("labels") == quick.get("labels")

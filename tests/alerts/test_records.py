@@ -55,7 +55,7 @@ def test_names_are_level_metric_operation(name):
         "fabric_nic_paused_seconds",
     }
     assert level
-    assert operation in {"rate", "avg", "max", "count", "info", "mac", "nic", "missing", "state"}
+    assert operation in {"rate", "avg", "max", "count", "info", "mac", "nic", "missing", "state", "seen"}
 
 
 @pytest.mark.parametrize("name", RECORDS)

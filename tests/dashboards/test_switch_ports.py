@@ -25,7 +25,7 @@ OF_UPLINKS = frozenset({"fabric_switch_group_info", "fabric_switch_link_degraded
 def ports_asked_for(expr):
     """Return the metrics of ports in a query, with their labels."""
     labels = exported()
-    names = set(re.findall(r"fabric_switch_\w+", expr)) - {"fabric_switch_info"}
+    names = set(re.findall(r"(?<![:\w])fabric_switch_\w+", expr)) - {"fabric_switch_info"}
     if names & OF_UPLINKS:
         return {}
     return {name: labels[name] for name in names if {"switch", "port"} <= labels[name]}

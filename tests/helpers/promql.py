@@ -10,12 +10,16 @@ from exporter.daemon.sources import metrics
 
 TARGET_LABELS = {"job", "instance"}
 
+OF_ALERTS = frozenset({"alertname", "alertstate", "severity", "layer", "side", "direction", "fabric"})
+"""Labels of alerts beside those of metrics; `fabric` is the external label of servers."""
+
 
 def exported() -> dict[str, set[str]]:
     """Return every metric that the exporter can have with its labels, those of Prometheus and buckets included."""
     found = {metric.name: {*metric.labels, *metric.extra, *TARGET_LABELS} for metric in metrics()}
     found |= {f"{one.name}_bucket": found[one.name] | {"le"} for one in metrics() if one.kind is Kind.HISTOGRAM}
-    return {**found, "up": set(TARGET_LABELS), "ALERTS": {"alertname", "alertstate", "severity", *TARGET_LABELS}}
+    of_alerts = OF_ALERTS.union(*found.values())
+    return {**found, "up": set(TARGET_LABELS), **dict.fromkeys(("ALERTS", "ALERTS_FOR_STATE"), of_alerts)}
 
 
 def recorded(rules: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:

@@ -1,0 +1,236 @@
+"""Values of the boards' queries: what is over is not red, what is gone is there, and panels about one thing agree."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.dashboards.test_dashboards import PANELS, substituted
+from tests.helpers import promtool
+
+HOST = 'job="fabric",instance="gpu-001"'
+PORT = f'{HOST},device="mlx5_0",port="1"'
+SECOND = f'{HOST},device="mlx5_1",port="1"'
+POLLER = 'job="fabric",instance="poller"'
+
+INFO = {
+    f'fabric_rdma_info{{{PORT},host="gpu-001",rail="0",netdev="eth0",mac="02:00:00:00:00:01"}}': "1x30",
+    f"fabric_exporter_build_info{{{HOST}}}": "1x30",
+}
+
+
+def query(panel: str, title: str = "") -> str:
+    """Return the query of a panel, or that of one of its columns."""
+    one = PANELS[panel]
+    names = one["transformations"][-1]["options"]["renameByName"] if title else {"Value #A": ""}
+    (letter,) = [value.removeprefix("Value #") for value, name in names.items() if name == title]
+    (target,) = [target for target in one["targets"] if target["refId"] == letter]
+    return substituted(target["expr"])
+
+
+def check(program: str, folder: Path, series: dict[str, str], expected: list[tuple[str, str, list]]) -> None:
+    """See what queries return at a time, with a value of each series a minute: samples by labels."""
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": expr,
+                "eval_time": time,
+                "exp_samples": [{"labels": labels, "value": value} for labels, value in samples],
+            }
+            for expr, time, samples in expected
+        ],
+    }
+    (folder / "case.yml").write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [case]}))
+    promtool.run(program, "test", "rules", folder / "case.yml")
+
+
+ROW = '{rail="0",device="mlx5_0",port="1",netdev="eth0"}'
+
+
+@pytest.mark.parametrize(
+    ("column", "counter"),
+    [
+        ("Flaps", f"fabric_rdma_link_down_total{{{PORT}}}"),
+        ("FEC lost", f'fabric_nic_fec_uncorrectable_blocks_total{{{HOST},device="eth0"}}'),
+    ],
+)
+def test_what_is_over_is_no_number_and_later_nothing(program, tmp_path, column, counter):
+    """One event a minute until the tenth; a value of -1 is the grey word "over"."""
+    expr = query("fabric-host-RDMA ports", column)
+    expected = [(expr, time, [(ROW, value)]) for time, value in (("10m", 2), ("14m", -1), ("19m", -1))]
+    check(program("promtool"), tmp_path, INFO | {counter: "0+1x10 10x20"}, [*expected, (expr, "25m", [])])
+
+
+def test_over_is_grey():
+    found = 0
+    for panel in PANELS.values():
+        for override in panel["fieldConfig"]["overrides"]:
+            properties = {one["id"]: one["value"] for one in override["properties"]}
+            words = [one["options"].get("-1") for one in properties.get("mappings", ()) if one["type"] == "value"]
+            if words and words[0] and words[0]["text"] == "over":
+                found += 1
+                assert words[0]["color"] == "#8e949b"
+                assert "thresholds" in properties, "what is now has the colour of its limits"
+    assert found == 7
+
+
+def test_an_adapter_that_is_gone_is_a_row_with_its_last_switch_port(program, tmp_path):
+    """Where ports are missing; one that was replaced by another is forgotten."""
+    info = f'fabric_rdma_info{{{SECOND},host="gpu-001",rail="1",netdev="eth1",mac="02:00:00:00:00:02"}}'
+    seen = f"switch_port:fabric_link_info:seen{{{POLLER}"
+    series = INFO | {
+        info: "1x10 _x20",
+        f"fabric_rdma_link_up{{{PORT}}}": "1x10 0x20",
+        f"fabric_rdma_link_up{{{SECOND}}}": "1x10 _x20",
+        f"host:fabric_rdma_ports_ready:missing{{{HOST}}}": "0x10 1x15 0x5",
+        f'{seen},mac="02:00:00:00:00:01",switch="leaf-1",switch_port="7"}}': "600x30",
+        f'{seen},mac="02:00:00:00:00:02",switch="leaf-2",switch_port="7"}}': "600x30",
+    }
+    link = query("fabric-host-RDMA ports", "Link")
+    place = substituted(PANELS["fabric-host-RDMA ports"]["targets"][-1]["expr"])
+    second = ROW.replace("0", "1", 2).replace("eth0", "eth1").replace("mlx5_0", "mlx5_1")
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (link, "9m", [(ROW, 1), (second, 1)]),
+            (link, "20m", [(ROW, 0), (second, -1)]),
+            (link, "28m", [(ROW, 0)]),
+            (
+                place,
+                "20m",
+                [
+                    (f'{ROW[:-1]},switch="leaf-1",switch_port="7"}}', 600),
+                    (f'{second[:-1]},switch="leaf-2",switch_port="7"}}', 600),
+                ],
+            ),
+        ],
+    )
+
+
+def test_a_job_that_is_slower_than_it_was_is_not_fine(program, tmp_path):
+    series = {}
+    for job, ratio, verdict in (("a", "1.21", "fine"), ("b", "1.02", "fine"), ("c", "1.3", "straggler")):
+        of = f'job="fabric",instance="collector",train_job="{job}"'
+        series[f'fabric_nccl_regression_ratio{{{of},measure="step_time"}}'] = f"{ratio}x30"
+        series[f"fabric_nccl_verdict_seconds{{{of}}}"] = "60x30"
+        for one in ("fine", "straggler"):
+            series[f'fabric_nccl_verdict{{{of},verdict="{one}"}}'] = f"{int(one == verdict)}x30"
+    since = query("fabric-training-Verdicts", "Since")
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (
+                since,
+                "9m",
+                [
+                    ('{train_job="a",verdict="slower"}', 60),
+                    ('{train_job="b",verdict="fine"}', 60),
+                    ('{train_job="c",verdict="straggler"}', 60),
+                ],
+            ),
+            (query("fabric-training-Fine"), "9m", [("{}", 1)]),
+            (query("fabric-training-Slowed down"), "9m", [("{}", 2)]),
+        ],
+    )
+
+
+def test_a_cause_that_several_hosts_have_alike_is_that_of_none(program, tmp_path):
+    of = 'job="fabric",instance="collector",train_job="a"'
+    cause = f'fabric_nccl_cause_confidence{{{of},port="",peer="",peer_port="",cause='
+    series = {
+        f'{cause}"tcp_only",name="gpu-001"}}': "0.9x30",
+        f'{cause}"tcp_only",name="gpu-002"}}': "_x10 0.9x20",
+        f'{cause}"adapters_unused",name="gpu-003"}}': "0.5x30",
+        f'fabric_nccl_verdict{{{of},verdict="network_bound"}}': "1x30",
+    }
+    expr = substituted(PANELS["fabric-training-Verdicts"]["targets"][-1]["expr"])
+    row = 'train_job="a",verdict="network_bound",cause="tcp_only"'
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (f"0 * {expr}", "5m", [(f'{{{row},name="gpu-001"}}', 0)]),
+            (f"0 * {expr}", "20m", [(f'{{{row},name="several places"}}', 0)]),
+        ],
+    )
+
+
+def firing(severity: str, role: str, name: str, **labels: str) -> str:
+    """Return the record of an alert."""
+    job = labels.get("train_job", "")
+    every = {"severity": severity, "role": role, "alertname": name} | labels
+    every["row"] = f"{severity}/{role}/{name}/{job}"
+    return (
+        f"alert:fabric_firing:since{{{','.join(f'{key}={chr(34)}{value}{chr(34)}' for key, value in every.items())}}}"
+    )
+
+
+def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_path):
+    ranks = {f'host:fabric_nccl_job:info{{host="gpu-00{number}",train_job="a"}}': "1x30" for number in (1, 2, 3)}
+    on_tcp = {
+        firing("critical", "cause", "FabricJobOnTcp", train_job="a", host=f"gpu-00{n}"): f"{n}x30" for n in (1, 2, 3)
+    }
+    unused = {
+        firing("warning", "cause", "FabricJobAdaptersUnused", train_job="a", host=f"gpu-00{n}"): "9x30" for n in (1, 2)
+    }
+    one = firing("warning", "cause", "FabricLinkErrors", switch="leaf-4", port="7")
+    muted = firing("warning", "consequence", "FabricRailImbalance", host="gpu-001", rail="3")
+    panel = PANELS["fabric-overview-Firing alerts"]
+    by_label = {
+        one["expr"].partition("(row, ")[2].partition(")")[0]: substituted(one["expr"]) for one in panel["targets"]
+    }
+    labels = 'severity="critical",role="cause",alertname="FabricJobOnTcp",train_job="a"'
+    tcp = 'row="critical/cause/FabricJobOnTcp/a"'
+    adapters = 'row="warning/cause/FabricJobAdaptersUnused/a"'
+    errors, imbalance = 'row="warning/cause/FabricLinkErrors/"', 'row="warning/consequence/FabricRailImbalance/"'
+    since = query("fabric-overview-Firing alerts", "since")
+    check(
+        program("promtool"),
+        tmp_path,
+        ranks | on_tcp | unused | {one: "9x30", muted: "9x30"},
+        [
+            (f"({since})  < 9000", "5m", [(f"{{{tcp},{labels}}}", 1000)]),
+            (f"0 * {by_label['host']}", "5m", [(f'{{{imbalance},host="gpu-001"}}', 0)]),
+            (f"0 * {by_label['switch']}", "5m", [(f'{{{errors},switch="leaf-4"}}', 0)]),
+            (
+                f"0 * {by_label['place']}",
+                "5m",
+                [(f'{{{tcp},place="all hosts"}}', 0), (f'{{{adapters},place="2 hosts"}}', 0)],
+            ),
+            (query("fabric-overview-Critical alerts"), "5m", [("{}", 1)]),
+            (query("fabric-overview-Warnings"), "5m", [("{}", 3)]),
+        ],
+    )
+
+
+@pytest.mark.parametrize("board", ["overview-Firing alerts", "host-Alerts of this host", "training-Alerts of jobs"])
+def test_alerts_are_sorted_by_severity_then_causes_before_consequences_then_the_oldest(board):
+    """Each of them by its words: critical and cause come first in the alphabet."""
+    found = [(one["displayName"], one["desc"]) for one in PANELS[f"fabric-{board}"]["options"]["sortBy"]]
+    assert found == [("severity", False), ("role", False), ("since", False)]
+
+
+@pytest.mark.parametrize("panel", ["overview-Fullest uplink", "switches-Fullest uplink"])
+def test_the_fullest_uplink_is_named_with_its_neighbour_if_that_is_known(program, tmp_path, panel):
+    fullest = f"switch:fabric_uplink_utilization:max{{{POLLER},direction="
+    series = {
+        f'{fullest}"transmit",switch="leaf-1",port="31",peer="spine-1"}}': "0.7x10 0.3x20",
+        f'{fullest}"receive",switch="leaf-2",port="32"}}': "0.5x30",
+    }
+    expr = query(f"fabric-{panel}")
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (expr, "5m", [('{switch="leaf-1",port="31",peer="spine-1"}', 0.7)]),
+            (expr, "20m", [('{switch="leaf-2",port="32",peer="unknown"}', 0.5)]),
+        ],
+    )
