@@ -1,7 +1,7 @@
 """The dashboard of training jobs: verdicts, stragglers and the network; training_timings.py has its other rows."""
 
 from alert_tables import firing
-from panels import ANY, ANY_WARNS, FULL, HALF, QUARTER, THIRD, Limits, Panel, Query, lines, meaning, number, where
+from panels import ANY, ANY_WARNS, FULL, HALF, THIRD, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, table_of, top_list
 from training_joins import (
     FIRST_CAUSE,
@@ -132,7 +132,7 @@ def _verdicts() -> Panel:
         width=14,
         height=9,
         colors={"verdict": VERDICTS},
-        widths={"train_job": 85, "verdict": 125},
+        widths={"train_job": 80, "verdict": 125, "cause": 120},
     )
 
 
@@ -167,7 +167,7 @@ def _trends() -> list[Panel]:
             "short",
             [Query(f"topk(5, {LOST_GPUS} > 0)", "{{train_job}} {{cause}}")],
             height=7,
-            width=QUARTER,
+            width=5,
         ),
         lines(
             "Bus bandwidth between nodes",
@@ -176,13 +176,13 @@ def _trends() -> list[Panel]:
             "Bps",
             [Query(f"min by (train_job) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS})", "{{train_job}}")],
             height=7,
-            width=QUARTER,
+            width=5,
         ),
         firing(
             "Alerts of jobs",
             ', train_job=~"$train_job"',
             details=("host", "place", "rank"),
-            width=HALF,
+            width=14,
             height=7,
         ),
     ]
