@@ -6,7 +6,7 @@ Alerts of one name and one job are one row, with the place if it is one, else wi
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from panels import FAINT, HEIGHT, Panel, meaning
+from panels import FAINT, FULL, HEIGHT, Panel, meaning
 from tables import Column, table_of
 
 SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
@@ -45,6 +45,9 @@ WIDTHS: Mapping[str, int] = MappingProxyType(
 )
 """Widths of columns in pixels; names of alerts have the room that others leave."""
 
+WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 150, "host": 200, "switch": 180, "place": 150})
+"""The same in a panel of the whole width: names of hosts and switches may have a domain."""
+
 
 def firing(
     title: str, matchers: str = "", *, details: Sequence[str] = tuple(PLURALS), width: int, height: int = HEIGHT
@@ -76,7 +79,9 @@ def firing(
         width=width,
         height=height,
         colors={"severity": SEVERITIES, "role": ROLES},
-        widths={name: pixels for name, pixels in WIDTHS.items() if name in (*KEY, *details)},
+        widths={
+            name: pixels for name, pixels in (WIDE if width == FULL else WIDTHS).items() if name in (*KEY, *details)
+        },
     )
 
 
