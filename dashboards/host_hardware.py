@@ -119,11 +119,11 @@ def optics() -> list[Panel]:
         table_of(
             "Lanes of modules",
             "Each lane at its last read; no bias current means that the laser is off, and no light is expected then."
-            " Below the low alarm, once, there is too little light: clean the connectors first.",
+            " Below 1, the low alarm, there is too little light: clean the connectors first.",
             [
                 Column("Received", "watt", "fabric_nic_module_lane_receive_power_watts{}"),
                 Column(
-                    "Times low alarm",
+                    "Of low alarm",
                     "none",
                     _of_the_low_alarm(),
                     limits=Limits(1.5, 1, below=True),
@@ -134,7 +134,7 @@ def optics() -> list[Panel]:
                 Column("Current", "amp", "fabric_nic_module_lane_bias_amperes{}"),
             ],
             labels=["device", "lane"],
-            worst=("-Times low alarm",),
+            worst=("-Of low alarm",),
             absent="the source optics is disabled, or no module has sensors",
             width=9,
             height=11,

@@ -133,7 +133,7 @@ def _hardware() -> list[Panel]:
             [
                 Column("Received", "watt", f"{receive_power_to_low_alarm('<')} * {NIC_INFO}"),
                 Column(
-                    "Times low alarm",
+                    "Of low alarm",
                     "none",
                     f"({receive_power_to_low_alarm('/')} < 1) * {NIC_INFO}",
                     limits=Limits(1, 0.5, below=True),
@@ -141,7 +141,7 @@ def _hardware() -> list[Panel]:
                 ),
             ],
             labels=["host", "device", "lane"],
-            worst=("-Times low alarm",),
+            worst=("-Of low alarm",),
             absent="no lane below its alarm, or the source optics is disabled",
             width=THIRD,
         ),

@@ -71,7 +71,7 @@ COUNTS: Mapping[str, str] = MappingProxyType(
 
 SETTINGS = frozenset(
     {"kernel", "NVIDIA driver", "NUMA balancing", "CPU governor", "IOMMU", "GPUs"}
-    | {"ECN notification point", "ECN reaction point", "variables of NCCL", "locked memory"}
+    | {"ECN", "variables of NCCL", "locked memory"}
 )
 """Settings of the source `hostcheck` that no other metric has; of several values of a host all are compared."""
 

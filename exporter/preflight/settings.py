@@ -59,7 +59,6 @@ def _of_host(facts: HostFacts) -> Iterator[tuple[str, str]]:
         yield "RDMA ports", str(len(facts.rdma_ports))
     for port in facts.rdma_ports:
         yield f"firmware of {port.board}" if port.board else "firmware", port.firmware
-        yield "RDMA driver", port.driver
     names = {port.netdev for port in facts.rdma_ports if port.link_layer == "Ethernet"}
     for device in facts.network_ports:
         if device.device in names:
@@ -73,8 +72,13 @@ def _of_device(one: NetworkPortFacts) -> Iterator[tuple[str, str]]:
     if one.pause is not None:
         receive, transmit = one.pause
         yield "pause", " ".join([*(["receive"] if receive else []), *(["transmit"] if transmit else [])]) or "off"
-    for role, priorities in one.ecn.items():
-        yield f"ECN {role.replace('_', ' ')}", _listed(number for number, is_on in priorities.items() if is_on)
+    yield (
+        "ECN",
+        ", ".join(
+            f"{role.replace('_', ' ')} {_listed(number for number, is_on in priorities.items() if is_on)}"
+            for role, priorities in sorted(one.ecn.items())
+        ),
+    )
 
 
 def _listed(priorities: Iterable[int]) -> str:

@@ -359,7 +359,7 @@ QUEUE = vocabulary.schema(
     ("device",),
     own=_QUEUE,
     origins=origins(),
-    details=["transmit_queue_requeues_total", "transmit_queue_info"],
+    details=["transmit_queue_overlimits_total", "transmit_queue_requeues_total", "transmit_queue_info"],
 )
 """A table of its own: its counters start from 0 when the queueing discipline is replaced, those of the port do not."""
 
