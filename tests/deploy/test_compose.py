@@ -186,7 +186,7 @@ def test_grafana_has_every_dashboard_where_it_looks_and_the_data_source_of_prome
     assert own == shipped
 
 
-def test_nobody_can_change_anything_in_grafana() -> None:
+def test_grafana_has_no_administrator_and_its_readers_change_nothing() -> None:
     environment = SERVICES["grafana"]["environment"]
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
     assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
