@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from exporter import cli
+from exporter.config.units import Duration
 from exporter.simulator.fabric.topology import Shape, Topology
 from tests.helpers import promtool
 from tests.helpers.paths import ROOT
@@ -145,6 +146,15 @@ def test_prometheus_accepts_its_files(tmp_path: Path, program: Program) -> None:
 def test_alertmanager_accepts_its_file(tmp_path: Path, program: Program) -> None:
     path = container("alertmanager", tmp_path) / "etc" / "alertmanager" / "alertmanager.yml"
     promtool.run(program("amtool"), "check-config", path)
+
+
+def test_alertmanager_remembers_an_alert_for_longer_than_until_its_next_message() -> None:
+    routes = yaml.safe_load((FOLDER / "alertmanager.yml").read_text())["route"]
+    longest = max(
+        Duration.parse(one["repeat_interval"]) for one in [routes, *routes["routes"]] if "repeat_interval" in one
+    )
+    (retention,) = (word for word in SERVICES["alertmanager"]["command"] if word.startswith("--data.retention="))
+    assert Duration.parse(retention.partition("=")[2]) > longest == 7 * 86_400
 
 
 def test_routes_are_those_of_alerts_and_all_messages_are_printed() -> None:

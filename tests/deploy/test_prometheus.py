@@ -1,8 +1,10 @@
 """The examples of Prometheus's configuration are valid, and name what the exporter and the rules have."""
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,45 @@ def test_a_shard_keeps_its_own_part_of_all_that_the_hash_can_be() -> None:
     assert kept["regex"] == made["global"]["external_labels"]["shard"]
     assert int(kept["regex"]) < hashed["modulus"] == 3
     assert hashed["source_labels"] == ["fabric_part"], "an address would separate hosts that rules join"
+
+
+def targets(program: Callable[[str], str], path: Path, job: str) -> list[dict[str, str]]:
+    """Return the labels of the targets that Prometheus would scrape, after relabelling."""
+    command = [program("promtool"), "check", "service-discovery", "--timeout=3s", path, job]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [one["labels"] for one in json.loads(result.stdout) if one.get("labels")]
+
+
+def test_each_part_of_the_fabric_is_scraped_by_one_server(tmp_path: Path, program: Callable[[str], str]) -> None:
+    parts = {f"part-{number}": [f"gpu-{number}0{host}:10315" for host in range(3)] for number in range(1, 8)}
+    groups = [{"targets": hosts, "labels": {"fabric_part": part}} for part, hosts in parts.items()]
+    (tmp_path / "parts.yml").write_text(yaml.safe_dump(groups))
+    text = (FOLDER / "sharded.yml").read_text().replace("/etc/prometheus/fabric/*.yml", f"{tmp_path}/parts.yml")
+    assert text.count('"0"') == 2
+    servers = {shard: tmp_path / f"{shard}.yml" for shard in "012"}
+    for shard, path in servers.items():
+        path.write_text(text.replace('"0"', f'"{shard}"'))
+    with ThreadPoolExecutor(len(servers)) as threads:  # promtool always takes the whole timeout
+        found = list(threads.map(lambda path: targets(program, path, "fabric"), servers.values()))
+    scraped: dict[str, list[str]] = {}
+    for shard, listed in zip(servers, found, strict=True):
+        for labels in listed:
+            scraped.setdefault(labels["instance"], []).append(shard)
+    assert set(scraped) == {host.removesuffix(":10315") for hosts in parts.values() for host in hosts}
+    assert [host for host, shards in scraped.items() if len(shards) != 1] == []
+    by_part = [{scraped[host.removesuffix(":10315")][0] for host in hosts} for hosts in parts.values()]
+    assert [shards for shards in by_part if len(shards) != 1] == []
+    assert len(set.union(*by_part)) > 1
+
+
+def test_a_single_switch_is_probed_by_the_poller(program: Callable[[str], str]) -> None:
+    (labels,) = targets(program, FOLDER / "switches.yml", "fabric-switch-lab")
+    assert {name: labels[name] for name in ("__address__", "__param_target", "instance", "__metrics_path__")} == {
+        "__address__": "fabric-poller:10315",
+        "__param_target": "198.51.100.7",
+        "instance": "198.51.100.7",
+        "__metrics_path__": "/probe",
+    }
 
 
 REMOTE_WRITE = config("remote-write")["remote_write"][0]["write_relabel_configs"]
