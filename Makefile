@@ -61,6 +61,7 @@ types: $(DEV) ## check types
 	@$(BIN)/mypy
 	@$(BIN)/mypy alerts
 	@$(BIN)/mypy deploy/helm
+	@$(BIN)/mypy deploy/compose
 
 bench: $(DEV) ## measure; see benchmarks/README.md
 	@.ci/packages $(TEST_PROGRAMS) $(BENCH_PROGRAMS)
@@ -71,6 +72,7 @@ docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell comp
 	@$(BIN)/python dashboards/build.py
 	@$(BIN)/python alerts/build.py
 	@$(BIN)/python deploy/helm/build.py
+	@$(BIN)/python deploy/compose/build.py
 
 # Needs node, npm, Chromium, Prometheus and mosquitto, and ten minutes; no other target and no test needs it.
 pictures: $(RUNTIME) ## take pictures of the boards from two demos, without Grafana; see dashboards/pictures/README.md

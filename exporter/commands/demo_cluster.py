@@ -62,6 +62,8 @@ class Options:
         rules: Folder of rules and of the configuration of Alertmanager.
         nccl_log: Whether the job writes NCCL's logs.
         infiniband: Whether there is an InfiniBand fabric too.
+        broker: Address of a broker that runs already; empty to start one.
+        everywhere: Whether exporters listen on all addresses, not on loopback alone.
     """
 
     faults: Sequence[str] = ()
@@ -71,6 +73,8 @@ class Options:
     rules: Path | None = None
     nccl_log: bool = True
     infiniband: bool = True
+    broker: str = ""
+    everywhere: bool = False
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -116,6 +120,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="new or empty directory for all files, not removed at the end (default a temporary one)",
     )
     _add_parts(parser)
+    _add_network(parser)
 
 
 def _add_parts(parser: argparse.ArgumentParser) -> None:
@@ -131,6 +136,22 @@ def _add_parts(parser: argparse.ArgumentParser) -> None:
         dest="infiniband",
         action="store_false",
         help="no InfiniBand fabric of ibsim beside the cluster",
+    )
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for programs that run elsewhere, as in containers of their own."""
+    parser.add_argument(
+        "--broker",
+        default="",
+        metavar="HOST:PORT",
+        help="MQTT broker that runs already (default one is started, if mosquitto is installed)",
+    )
+    parser.add_argument(
+        "--all-addresses",
+        dest="everywhere",
+        action="store_true",
+        help="exporters listen on all addresses, not on 127.0.0.1 alone",
     )
 
 
@@ -151,15 +172,7 @@ def _first_port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM, SIGINT, or SIGHUP, which a closing terminal sends."""
-    from exporter.simulator.fabric.faults import parse_fault
-    from exporter.simulator.fabric.topology import Shape, Topology
-
-    topology = Topology(Shape())
-    for text in arguments.faults:
-        try:
-            parse_fault(text, topology)
-        except ValueError as error:
-            raise UserError(f"--fault: {error}") from None
+    _check_faults(arguments.faults, ends_broker=not arguments.broker)
     options = Options(
         arguments.faults,
         arguments.directory,
@@ -168,9 +181,51 @@ def run(arguments: argparse.Namespace) -> int:
         _rules(arguments.rules),
         arguments.nccl_log,
         arguments.infiniband,
+        _broker(arguments.broker),
+        arguments.everywhere,
     )
     asyncio.run(serve(options))
     return 0
+
+
+def _check_faults(faults: Sequence[str], *, ends_broker: bool) -> None:
+    """Check faults.
+
+    Args:
+        faults: Faults, see `GRAMMAR`.
+        ends_broker: Whether the broker is one of the demo, which a fault can end.
+
+    Raises:
+        UserError: One is invalid.
+    """
+    from exporter.simulator.fabric.conditions import MonitoringState
+    from exporter.simulator.fabric.faults import parse_fault
+    from exporter.simulator.fabric.topology import Shape, Topology
+
+    topology = Topology(Shape())
+    for text in faults:
+        try:
+            state = parse_fault(text, topology).kind.state
+        except ValueError as error:
+            raise UserError(f"--fault: {error}") from None
+        if isinstance(state, MonitoringState) and not (state.broker or ends_broker):
+            raise UserError(f"--fault: {text!r} ends the broker of the demo, which has none; leave out --broker")
+
+
+def _broker(text: str) -> str:
+    """Return the address of a broker that runs already, as is; empty for none.
+
+    Raises:
+        UserError: It is not a valid address.
+    """
+    from exporter.mqtt.options import parse_broker
+
+    if text:
+        try:
+            parse_broker(text, tls=False)
+        except ValueError as error:
+            raise UserError(f"--broker: {error}") from None
+    return text
 
 
 def _rules(given: Path | None) -> Path | None:
@@ -197,7 +252,7 @@ async def serve(options: Options) -> None:
     """
     from exporter.simulator.fabric.cluster import FabricCluster
     from exporter.simulator.monitoring.listening_ports import ListeningPorts
-    from exporter.simulator.monitoring.stack import Installed, Monitoring
+    from exporter.simulator.monitoring.stack import Broker, Installed, Monitoring
 
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -210,14 +265,17 @@ async def serve(options: Options) -> None:
         stack.enter_context(
             system_errors_as_user_errors(f"the demo in {folder}", "free disk space, or name a --directory")
         )
-        broker = ports.take() if installed.mosquitto else 0
+        broker = Broker(options.broker)
+        if not options.broker and installed.mosquitto:
+            port = ports.take()
+            broker = Broker(f"127.0.0.1:{port}", port)
         cluster = FabricCluster(
             folder,
             faults=options.faults,
             interval=options.interval,
             switch_interval=f"{max(Duration.parse(options.interval), LEAST_SWITCH_INTERVAL):g}s",
             module_interval=SLOW,
-            broker=f"127.0.0.1:{broker}" if broker else None,
+            broker=broker.address or None,
             nccl_log=options.nccl_log,
         )
         await stack.enter_async_context(cluster)
@@ -227,6 +285,7 @@ async def serve(options: Options) -> None:
             installed=installed,
             ports=ports,
             broker=broker,
+            everywhere=options.everywhere,
             interval=options.interval,
             rules=options.rules,
             infiniband=options.infiniband,

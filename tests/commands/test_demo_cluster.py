@@ -87,6 +87,8 @@ def test_help_names_every_fault_with_its_target_and_text(capsys):
     [
         (["--fault", "fire"], "--fault: 'fire': 'fire' is not a fault; expected NAME[:TARGET][@START[-END]] with one"),
         (["--fault", "late-rank:32"], "--fault: 'late-rank:32': late-rank is at a rank; expected one of 0, 1,"),
+        (["--fault", "broker-gone@1m", "--broker", "b:1883"], "--fault: 'broker-gone@1m' ends the broker of the demo,"),
+        (["--broker", "b:0"], "--broker: 'b:0' is not an address; write HOST, HOST:PORT or [IPV6]:PORT"),
         (["--rules", "/nowhere"], "--rules: /nowhere has no alertmanager.yml or no fabric*.yml; make a copy by"),
     ],
 )
@@ -241,6 +243,27 @@ def test_a_port_that_is_taken_is_one_error_and_no_program_is_left(tmp_path):
     (line,) = (tmp_path / "err").read_text().splitlines()
     assert "ended with status" in line
     assert str(port) in line
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_broker_and_clients_may_be_elsewhere(tmp_path, broker):
+    """As in containers: the broker runs already, exporters are reached by another address, ports are consecutive."""
+    running_broker = broker()
+    first = free_port()
+    flags = ["--first-port", str(first), "--broker", f"127.0.0.1:{running_broker.port}", "--all-addresses"]
+    with started(tmp_path, *flags, "--no-infiniband", path="/nowhere") as process:
+        written(process, tmp_path / "err", "Ctrl-C")
+        names = re.findall(r"^  (\S+) +http://\S+:(\d+)/$", (tmp_path / "err").read_text(), re.MULTILINE)
+        assert "mosquitto is not installed" not in (tmp_path / "err").read_text()
+        expected = [*(f"gpu-00{n}" for n in range(1, 5)), "poller", "collector"]
+        assert [(name, int(port)) for name, port in names] == [(n, first + i) for i, n in enumerate(expected)]
+
+        def judged():
+            page = httpx.get(f"http://127.0.0.2:{first + 5}/metrics").text
+            return re.search(r'^fabric_collector_batches_total\{.*outcome="accepted".*\} [1-9]', page, re.MULTILINE)
+
+        until("batches of the hosts, by the broker", judged, seconds=90)
 
 
 @pytest.mark.slow

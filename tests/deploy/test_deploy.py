@@ -608,6 +608,9 @@ COMMANDS = [pytest.param(words, id=" ".join(words)[:60]) for words in commands()
 def test_readme_shows_commands() -> None:
     assert {words[0] for words in commands()} == {
         "podman",
+        "docker",
+        "DEMO_FLAGS=--fault pause-storm:gpu-002/4@1m-10m",
+        "promtool",
         "kubectl",
         "helm",
         "python3",

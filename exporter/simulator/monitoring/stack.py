@@ -50,6 +50,18 @@ class Installed(NamedTuple):
         return cls(_which("mosquitto"), _which("prometheus"), _which("alertmanager", "prometheus-alertmanager"), tools)
 
 
+class Broker(NamedTuple):
+    """The broker of hosts and collector.
+
+    Attributes:
+        address: Where clients connect; empty for no broker.
+        port: Port on which it is started on loopback; 0 for one that runs already.
+    """
+
+    address: str = ""
+    port: int = 0
+
+
 class Endpoint(NamedTuple):
     """A part that listens: its name, and its URL."""
 
@@ -73,7 +85,8 @@ class Monitoring:
         *,
         installed: Installed,
         ports: ListeningPorts,
-        broker: int,
+        broker: Broker,
+        everywhere: bool,
         interval: str,
         rules: Path | None,
         infiniband: bool,
@@ -86,7 +99,8 @@ class Monitoring:
             folder: Folder for files of the programs.
             installed: The programs that are installed.
             ports: Ports to listen on.
-            broker: Port of the broker; 0 for none.
+            broker: The broker.
+            everywhere: Whether exporters listen on all addresses, not on loopback alone.
             interval: Time between scrapes.
             rules: Folder of rules and of the configuration of Alertmanager; None for no Prometheus.
             infiniband: Whether there is an InfiniBand fabric too.
@@ -95,22 +109,20 @@ class Monitoring:
         self.programs = Programs()
         self.endpoints: list[Endpoint] = []
         self._cluster, self._folder, self._installed, self._interval = cluster, folder, installed, interval
-        self.missing = list(_missing(installed, rules, infiniband=infiniband))
+        self._listen = "" if everywhere else "127.0.0.1"
+        self.missing = list(_missing(installed, rules, broker, infiniband=infiniband))
         self._rules = rules if installed.prometheus else None
         self._receiver = Receiver(report)
         self._open = AsyncExitStack()
         self._broker: list[Program] = []
-        if broker:
-            path = self._file("broker.conf", files.broker(broker))
-            self._broker = [self._program("broker", (installed.mosquitto, "-c", str(path)), broker, "")]
+        if broker.port:
+            path = self._file("broker.conf", files.broker(broker.port))
+            self._broker = [self._program("broker", (installed.mosquitto, "-c", str(path)), broker.port, "")]
         targets: dict[str, str] = {}
         self._exporters = [self._host(name, paths, ports.take(), targets) for name, paths in cluster.hosts.items()]
         self._poller = [self._exporter("poller", cluster.poller_config, ports.take(), targets)]
-        if broker:
-            config = self._file(
-                "collector.yaml",
-                files.collector(f"127.0.0.1:{broker}"),
-            )
+        if broker.address:
+            config = self._file("collector.yaml", files.collector(broker.address))
             self._exporters.append(self._exporter("collector", config, ports.take(), targets))
         tools = installed.subnet if infiniband else None
         self._subnet = [] if tools is None else self._infiniband(tools, ports.take(), targets)
@@ -176,7 +188,8 @@ class Monitoring:
     ) -> Program:
         address = targets[name] = f"127.0.0.1:{port}"
         self.endpoints.append(Endpoint(name, f"http://{address}/"))
-        words = ("-m", "exporter", "run", "--config.file", config, "--web.listen-address", address, *flags)
+        listen = f"{self._listen}:{port}"
+        words = ("-m", "exporter", "run", "--config.file", config, "--web.listen-address", listen, *flags)
         return self._program(name, (sys.executable, *map(str, words)), port, "/-/healthy")
 
     def _alertmanager(self, rules: Path, receiver: str) -> Program:
@@ -208,9 +221,9 @@ class Monitoring:
         return path
 
 
-def _missing(installed: Installed, rules: Path | None, *, infiniband: bool) -> Iterator[str]:
+def _missing(installed: Installed, rules: Path | None, broker: Broker, *, infiniband: bool) -> Iterator[str]:
     """Yield what does not run, and why."""
-    if not installed.mosquitto:
+    if not broker.address:
         yield "broker and collector: mosquitto is not installed, so each host judges its own ranks"
     if not installed.prometheus:
         yield "Prometheus and alerts: prometheus is not installed"
