@@ -8,9 +8,10 @@ from types import MappingProxyType
 
 from panels import FAINT, FULL, HEIGHT, Panel, meaning
 from tables import Column, table_of
+from training_joins import first_cause
 
 SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
-ROLES = meaning({"cause": ("cause", "text"), "consequence": ("consequence", FAINT)})
+ROLES = meaning({"cause": ("alert", "text"), "consequence": ("consequence", FAINT)})
 
 KEY = ("severity", "role", "alertname", "train_job")
 """Labels by which rows are distinguished."""
@@ -27,6 +28,9 @@ PLURALS: Mapping[str, str] = MappingProxyType(
 )
 """Labels of which a row has the value if all its alerts have the same, and words for several values."""
 
+FIRST_CAUSE = "first_cause"
+"""A column of alerts of jobs: the likeliest cause, with its place."""
+
 PLACES = ("host", "switch", "place")
 """Of these, several are counted in `place`: a host or a switch has a board, to which its name links."""
 
@@ -41,16 +45,22 @@ WIDTHS: Mapping[str, int] = MappingProxyType(
         "rail": 60,
         "port": 100,
         "rank": 60,
+        FIRST_CAUSE: 230,
     }
 )
 """Widths of columns in pixels; names of alerts have the room that others leave."""
 
-WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 150, "host": 200, "switch": 180, "place": 150})
-"""The same in a panel of the whole width: names of hosts and switches may have a domain."""
+WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 110, "host": 150, "switch": 130, "place": 110})
+"""The same in a panel of the whole width: names of hosts and switches may be long."""
 
 
 def firing(
-    title: str, matchers: str = "", *, details: Sequence[str] = tuple(PLURALS), width: int, height: int = HEIGHT
+    title: str,
+    matchers: str = "",
+    *,
+    details: Sequence[str] = (*PLURALS, FIRST_CAUSE),
+    width: int,
+    height: int = HEIGHT,
 ) -> Panel:
     """Return the table of alerts that fire: critical ones first, causes before consequences, then the oldest.
 
@@ -98,6 +108,11 @@ def _alerts(matchers: str, label: str = "") -> str:
 
 def _detail(matchers: str, label: str) -> str:
     """Return the query for the value of a label in each row, or the number of its values."""
+    if label == FIRST_CAUSE:
+        joined = f'label_join({first_cause("{}")}, "{label}", " ", "cause", "name", "port")'
+        cause = f'label_replace({joined}, "{label}", "$1", "{label}", "(.*?) *")'
+        rows = f"group by (row, train_job) ({_alerts(matchers, 'train_job')})"
+        return f"group by (row, {label}) ({rows} * on (train_job) group_left ({label}) {cause})"
     one = f"group by (row, {label}) ({_alerts(matchers, label)}) and on (row) {_values(matchers, label)} == 1"
     if label == "place":
         of_job = "count by (train_job) (host:fabric_nccl_job:info)"

@@ -100,7 +100,7 @@ SLOW = "host:fabric_rdma_link_degraded:max{}"
 NOW, RECENTLY = "2m", "10m"
 """What counts as now: two scrapes of the longest interval; and for how long afterwards it is shown that it was."""
 
-OVER = meaning({-1: ("over", FAINT)})
+OVER = meaning({-1: ("ended", FAINT)})
 """The meaning of values of `now_or_over`."""
 
 FLAPS, FLAPS_RECENTLY = (f"increase(fabric_rdma_link_down_total{{}}[{window}])" for window in (NOW, RECENTLY))

@@ -122,7 +122,7 @@ def _counts() -> list[Panel]:
                 limits,
                 unit="percentunit",
                 width=QUARTER,
-                absent="no uplinks",
+                absent="no traffic on uplinks",
                 link="fabric-switches",
                 decimals=0,
                 name=UPLINK,

@@ -4,7 +4,6 @@ from alert_tables import firing
 from panels import ANY, ANY_WARNS, FULL, HALF, THIRD, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, table_of, top_list
 from training_joins import (
-    FIRST_CAUSE,
     JOBS,
     LATE,
     LOST_GPUS,
@@ -14,6 +13,7 @@ from training_joins import (
     SLOWER,
     TIME_OVER_BEST,
     by_job,
+    first_cause,
     port_faults,
     with_host,
     with_verdict,
@@ -117,16 +117,16 @@ def _verdicts() -> Panel:
                 width=70,
             ),
             Column(
-                "Network",
+                "Bandwidth",
                 "percentunit",
                 with_verdict(f"min by (train_job) (fabric_nccl_network_ratio{JOBS})"),
                 limits=Limits(0.8, 0.6, below=True),
                 decimals=0,
-                width=75,
+                width=85,
             ),
         ],
         labels=["train_job", "verdict"],
-        more=[(with_verdict(FIRST_CAUSE), ("cause", "name", "port", "peer"))],
+        more=[(with_verdict(first_cause()), ("cause", "name", "port", "peer"))],
         worst=("GPUs lost",),
         absent="no jobs",
         width=14,

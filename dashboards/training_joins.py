@@ -86,11 +86,14 @@ def with_host(expr: str) -> str:
     return f"({expr} * {HOST} or on (job, instance, train_job, rank) {expr})"
 
 
-_CAUSES = f"max by (train_job, cause, name, port, peer) (fabric_nccl_cause_confidence{JOBS})"
-_LIKELIEST = f"({_CAUSES} == on (train_job) group_left () max by (train_job) (fabric_nccl_cause_confidence{JOBS}))"
-_NAMES = f"count by (train_job, cause) (count by (train_job, cause, name) ({_LIKELIEST}))"
-FIRST_CAUSE = (
-    f'topk by (train_job) (1, label_replace({_NAMES} > 1, "name", "several places", "", "")'
-    f" or on (train_job) {_LIKELIEST})"
-)
-"""The likeliest cause of each job. One that several places have alike, such as TCP on each host, is that of none."""
+def first_cause(selection: str = JOBS) -> str:
+    """Return the query for the likeliest cause of each job.
+
+    One that several places have alike, such as TCP on each host, is that of none.
+    """
+    confidence = f"fabric_nccl_cause_confidence{selection}"
+    causes = f"max by (train_job, cause, name, port, peer) ({confidence})"
+    likeliest = f"({causes} == on (train_job) group_left () max by (train_job) ({confidence}))"
+    names = f"count by (train_job, cause) (count by (train_job, cause, name) ({likeliest}))"
+    several = f'label_replace({names} > 1, "name", "several places", "", "")'
+    return f"topk by (train_job) (1, {several} or on (train_job) {likeliest})"

@@ -56,20 +56,20 @@ ROW = '{rail="0",device="mlx5_0",port="1",netdev="eth0"}'
         ("FEC lost", f'fabric_nic_fec_uncorrectable_blocks_total{{{HOST},device="eth0"}}'),
     ],
 )
-def test_what_is_over_is_no_number_and_later_nothing(program, tmp_path, column, counter):
-    """One event a minute until the tenth; a value of -1 is the grey word "over"."""
+def test_what_ended_is_no_number_and_later_nothing(program, tmp_path, column, counter):
+    """One event a minute until the tenth; a value of -1 is the grey word "ended"."""
     expr = query("fabric-host-RDMA ports", column)
     expected = [(expr, time, [(ROW, value)]) for time, value in (("10m", 2), ("14m", -1), ("19m", -1))]
     check(program("promtool"), tmp_path, INFO | {counter: "0+1x10 10x20"}, [*expected, (expr, "25m", [])])
 
 
-def test_over_is_grey():
+def test_what_ended_is_grey():
     found = 0
     for panel in PANELS.values():
         for override in panel["fieldConfig"]["overrides"]:
             properties = {one["id"]: one["value"] for one in override["properties"]}
             words = [one["options"].get("-1") for one in properties.get("mappings", ()) if one["type"] == "value"]
-            if words and words[0] and words[0]["text"] == "over":
+            if words and words[0] and words[0]["text"] == "ended":
                 found += 1
                 assert words[0]["color"] == "#8e949b"
                 assert "thresholds" in properties, "what is now has the colour of its limits"
@@ -232,5 +232,41 @@ def test_the_fullest_uplink_is_named_with_its_neighbour_if_that_is_known(program
         [
             (expr, "5m", [('{switch="leaf-1",port="31",peer="spine-1"}', 0.7)]),
             (expr, "20m", [('{switch="leaf-2",port="32",peer="unknown"}', 0.5)]),
+        ],
+    )
+
+
+def test_an_alert_of_a_job_has_its_first_cause_and_its_place(program, tmp_path):
+    """Of a hang, which is of all hosts, the port; of a cause that two hosts have alike, neither."""
+
+    def cause(job, name, port):
+        labels = f'train_job="{job}",cause="ack_timeouts",name="{name}",port="{port}"'
+        return f'fabric_nccl_cause_confidence{{job="fabric",instance="collector",{labels}}}'
+
+    series = {
+        firing("critical", "cause", "FabricJobHang", train_job="a"): "9x30",
+        firing("critical", "cause", "FabricJobHang", train_job="b"): "9x30",
+        firing("warning", "cause", "FabricLinkErrors", switch="leaf-4", port="7"): "9x30",
+        cause("a", "gpu-003", "mlx5_5:1"): "0.9x30",
+        cause("a", "gpu-001", "mlx5_0:1"): "0.4x30",
+        cause("b", "gpu-001", "mlx5_0:1"): "0.9x30",
+        cause("b", "gpu-002", "mlx5_0:1"): "0.9x30",
+    }
+    targets = PANELS["fabric-overview-Firing alerts"]["targets"]
+    (expr,) = [substituted(one["expr"]) for one in targets if "(row, first_cause)" in one["expr"]]
+    row = 'row="critical/cause/FabricJobHang'
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (
+                f"0 * {expr}",
+                "5m",
+                [
+                    (f'{{{row}/a",first_cause="ack_timeouts gpu-003 mlx5_5:1"}}', 0),
+                    (f'{{{row}/b",first_cause="ack_timeouts several places"}}', 0),
+                ],
+            )
         ],
     )
