@@ -63,6 +63,7 @@ class CheckedHost:
         self.write_proc("sys/kernel/numa_balancing", "0")
         self.write_proc("cpuinfo", "flags : fpu vme")
         self.write_proc("modules", "nvidia_peermem 16384 0 - Live 0x0")
+        self.process(1)
         self.process(4242, NCCL_DEBUG="WARN", RANK="0", WORLD_SIZE="8", SLURM_JOB_ID="77")
 
     @property

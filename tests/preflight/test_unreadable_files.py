@@ -122,3 +122,11 @@ def test_processes_of_other_users_are_unknown_beside_own_ones(host, monkeypatch,
 
     monkeypatch.setattr(job_processes, "read_untrusted", denied)
     assert sorted(words(host, check)) == ["ok", "unknown"]
+
+
+@each_process_check
+def test_processes_of_other_users_that_are_hidden_are_unknown(host, check):
+    """As with hidepid=invisible, or ProtectProc=invisible of a unit: no user but root sees process 1."""
+    for pid in (1, 4242):
+        shutil.rmtree(host.procfs / str(pid))
+    assert [row[1:3] for row in results_of(host)[check]] == [("unknown", job_processes.HIDDEN)]

@@ -34,6 +34,10 @@ _NCCL = re.compile(rb"NCCL_[A-Z0-9_]{1,60}")
 _RANKS = (b"RANK", b"WORLD_SIZE")
 _PATHS = ("_FILE", "_PATH", "_DIR", "_ADDR")
 
+FIRST = "1"
+"""The process that each PID namespace has; not listed where processes of other users are hidden."""
+
+HIDDEN = "processes of other users are hidden (hidepid of /proc, ProtectProc of systemd): run as the user of the jobs"
 
 UNREADABLE = "environments of processes cannot be read: run as root, or as the user of the jobs"
 
@@ -68,6 +72,8 @@ def read_job_processes(procfs: Path) -> JobProcesses:
     unread = []
     if denied:
         unread.append(UNREADABLE)
+    if FIRST not in names:
+        unread.append(HIDDEN)
     if len(names) > MAX_PROCESSES:
         unread.append(f"{MAX_PROCESSES} of {len(names)} processes are read")
     if more:
