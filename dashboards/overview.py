@@ -178,9 +178,9 @@ def _tile(
 def _hosts_with_faults() -> Panel:
     return table_of(
         "Hosts with faults",
-        "RDMA ports that are down or missing, are slow, or went down in the last 2 minutes (ended: in the last 10); PCIe"
-        " links that are slow; share of the last 5 minutes in pause by the switch (paused), and of the switch by the"
-        " host (pausing); packets retransmitted (retr.); FEC blocks lost, as flaps; ranks that their job waits for.",
+        "RDMA ports that are down or missing, are slow, or went down in the last 2 minutes (ended: in the last 10);"
+        " PCIe links that are slow; share of the last 5 minutes in pause by the switch (paused), and of the switch by"
+        " the host (pausing); retransmitted packets (retr.); lost FEC blocks, as flaps; ranks that the job waits for.",
         [
             _count("Down", f"({MISSING} > 0) * {ON_HOST}"),
             _count("Slow", f"({SLOW} > 0) * {ON_HOST}"),

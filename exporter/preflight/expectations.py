@@ -27,7 +27,7 @@ def _rdma_ports(facts: HostFacts) -> Iterator[Finding]:
         return
     ports = _ports(facts)
     ready = [one for one in ports if one.is_active and (speed is None or one.rate is None or one.rate >= 8 * speed)]
-    missing = ", ".join(one.name for one in ports if one not in ready)
+    missing = ", ".join(f"{one.name} ({_reason(one)})" for one in ports if one not in ready)
     if len(ready) >= number:
         yield ok(facts.host, f"{len(ready)} RDMA ports are ready, {number} are expected")
         return
@@ -35,9 +35,13 @@ def _rdma_ports(facts: HostFacts) -> Iterator[Finding]:
         facts.host,
         f"{len(ready)} RDMA ports are ready, {number} are expected"
         + (f"; not ready: {missing}" if missing else f"; the kernel has {len(ports)}"),
-        "Look for an adapter that left the PCI bus (kernel log), a driver that is not loaded, and links that are down"
-        " or slow; keep jobs off the host until then",
+        "Drain the host. Of a port that is down or slow, check cable, module and the port of the switch; of one that"
+        " the kernel does not have, look in the kernel log for an adapter that left the PCI bus, and for its driver",
     )
+
+
+def _reason(port: RdmaPortFacts) -> str:
+    return f"{port.rate / 1e9:.4g} Gb/s" if port.is_active and port.rate is not None else "link down"
 
 
 def _gpus(facts: HostFacts) -> Iterator[Finding]:
@@ -50,8 +54,8 @@ def _gpus(facts: HostFacts) -> Iterator[Finding]:
         yield fail(
             facts.host,
             f"{len(facts.gpus)} GPUs on the PCI bus, {number} are expected",
-            "Look in the kernel log for a GPU that has fallen off the bus; it returns after the host is reset, which"
-            " ends its jobs",
+            "Save the kernel log, which has the GPUs that have fallen off the bus, and power-cycle the host, which ends"
+            " its jobs; a GPU that is missing after it needs repair",
         )
 
 
@@ -107,8 +111,8 @@ def _judge_settings(name: str, settings: Sequence[tuple[str, str | None, str | N
         return fail(
             name,
             "; ".join(wrong),
-            "Apply the settings of this site to the device, and to the port of its switch; a change of PFC or MTU may"
-            " interrupt traffic, so drain the host first",
+            "If all devices differ, compare the expectation first. Apply the settings of this site to the device and to"
+            " the port of its switch; drain the host first, as a change of PFC or MTU takes the port down and up again",
         )
     if unread:
         return unknown(name, f"the driver does not report {' and '.join(unread)}")
@@ -128,14 +132,14 @@ def _versions(facts: HostFacts) -> Iterator[Finding]:
     if expected.kernel is None and expected.nvidia_driver is None and expected.firmware is None:
         yield not_applicable(facts.host, NOT_GIVEN)
     if expected.kernel is not None:
-        yield _judge_version("kernel", facts.kernel.release, expected.kernel)
+        yield _judge_version("kernel", "release", facts.kernel.release, expected.kernel)
     if expected.nvidia_driver is not None:
-        yield _judge_version("NVIDIA driver", driver_version(facts.kernel.nvidia), expected.nvidia_driver)
+        yield _judge_version("NVIDIA driver", "version", driver_version(facts.kernel.nvidia), expected.nvidia_driver)
     for one in _ports(facts):
         patterns = (text for board, text in (expected.firmware or {}).items() if fnmatchcase(one.board, board))
         pattern = next(patterns, None)
         if pattern is not None:
-            yield _judge_version(one.name, one.firmware, pattern)
+            yield _judge_version(one.name, f"firmware of board {one.board}:", one.firmware, pattern)
 
 
 def driver_version(text: str) -> str:
@@ -143,15 +147,16 @@ def driver_version(text: str) -> str:
     return next((word for word in text.split() if word[0].isdigit()), "")
 
 
-def _judge_version(name: str, version: str, pattern: str) -> Finding:
+def _judge_version(name: str, what: str, version: str, pattern: str) -> Finding:
     if not version:
-        return unknown(name, f"its version cannot be read; {pattern} is expected, so see whether its driver is loaded")
+        return unknown(name, f"{what} cannot be read, {pattern} is expected: see whether the driver is loaded")
     if fnmatchcase(version, pattern):
-        return ok(name, f"version {version}, as expected")
+        return ok(name, f"{what} {version}, as expected")
     return fail(
         name,
-        f"version {version}; {pattern} is expected",
-        "Bring it to the version that this site has tested; that needs a restart of the host or a reset of the adapter",
+        f"{what} {version}; {pattern} is expected",
+        "Drain the host, and bring it to the version that this site has tested. A kernel or a driver needs a restart of"
+        " the host; a firmware a reset of the adapter, which an interrupted write may disable",
     )
 
 

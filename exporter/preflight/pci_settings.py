@@ -50,7 +50,7 @@ def _redirects(facts: HostFacts) -> Iterator[Finding]:
 def _judge_redirects(facts: HostFacts, gpu: PciFacts, adapter: PciFacts, shared: int) -> Finding | None:
     """Return the result; None if a bridge cannot be read."""
     between = {name: one.redirects.get(name) for one in (gpu, adapter) for name in one.path[shared:]}
-    name = f"{gpu.address} to {function_name(adapter)}"
+    name = f"{gpu.address} (GPU) to {function_name(adapter)}"
     redirecting = {bridge: redirects for bridge, redirects in between.items() if redirects}
     if None in between.values():
         return None
@@ -62,8 +62,9 @@ def _judge_redirects(facts: HostFacts, gpu: PciFacts, adapter: PciFacts, shared:
     return warn(
         name,
         f"ACS redirects traffic between them up to the root port: {shown}",
-        "Turn ACS redirects off, in the firmware setup or by pci=disable_acs_redir= of Linux, which needs a reboot; not"
-        " on a host of virtual machines, whose isolation they are",
+        "Not on a host that passes devices to virtual machines, as ACS isolates these. Else drain the host, and turn"
+        f" ACS off in the firmware setup, or by pci=disable_acs_redir={';'.join(sorted(redirecting))} on the command"
+        " line of Linux; both need a reboot",
     )
 
 

@@ -225,7 +225,8 @@ def _switch_port(facts: HostFacts) -> Iterator[Finding]:
             yield fail(
                 net.device,
                 f"PFC is on for {_priorities(net.pfc)}, at {peer.name} for {_priorities(peer.pfc)}",
-                "Enable PFC on the same priorities at both ends; that takes the port down and up again",
+                "Change the end that differs from the settings of this site, so that both have the same priorities;"
+                " drain the host first, as the change takes the port down and up again",
             )
         else:
             yield ok(net.device, f"agrees with {peer.name}")
@@ -265,7 +266,8 @@ def _alike(facts: HostFacts) -> Iterator[Finding]:
             yield warn(
                 net.device,
                 ". ".join(odd),
-                "Configure all RoCE ports alike; a change of PFC or of pause takes the port down and up again",
+                "Configure all RoCE ports alike; drain the host first, as a change of PFC, of pause or of the MTU takes"
+                " the port down and up again",
             )
         else:
             yield ok(net.device, "configured as the other RoCE ports")

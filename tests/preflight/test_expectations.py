@@ -81,9 +81,13 @@ def test_a_host_that_has_what_is_expected_passes(check):
         ("pfc: []", ("expected_settings", "rail0"), "PFC 3, expected off"),
         ("pfc: [4, 3]", ("expected_settings", "rail0"), "PFC 3, expected 3,4"),
         ("trust: pcp", ("expected_settings", "rail0"), "trust dscp, expected pcp"),
-        ("kernel: '6.5.*'", ("expected_versions", "kernel"), "version 6.8.0-45-generic; 6.5.* is expected"),
+        ("kernel: '6.5.*'", ("expected_versions", "kernel"), "release 6.8.0-45-generic; 6.5.* is expected"),
         ("nvidia_driver: '535.*'", ("expected_versions", "NVIDIA driver"), "version 550.90.07; 535.* is expected"),
-        ("firmware: {'MT_*': '20.*'}", ("expected_versions", "mlx5_0:1"), "20.* is expected"),
+        (
+            "firmware: {'MT_*': '20.*'}",
+            ("expected_versions", "mlx5_0:1"),
+            "firmware of board MT_0000000838: 28.39.1002; 20.* is expected",
+        ),
     ],
 )
 def test_what_differs_fails_with_both_values(check, text, wrong, evidence):
@@ -100,7 +104,7 @@ def test_a_port_that_is_down_or_slow_is_not_ready_and_is_named(check, host):
     host.port("mlx5_2", rate="100 Gb/sec (4X EDR)")
     _, found = check("expect: {rdma_ports: 4, rdma_speed: 400G}")
     assert found["expected_rdma_ports", "gpu-001"]["evidence"] == (
-        "2 RDMA ports are ready, 4 are expected; not ready: mlx5_1:1, mlx5_2:1"
+        "2 RDMA ports are ready, 4 are expected; not ready: mlx5_1:1 (link down), mlx5_2:1 (100 Gb/s)"
     )
     assert found["expected_speed", "mlx5_1:1"]["result"] == "unknown"
     assert found["expected_speed", "mlx5_2:1"]["result"] == "fail"
