@@ -581,7 +581,7 @@ async def test_a_changed_nic_speed_does_not_restart_switches(tmp_path):
         config = json.loads(targets(agent)) | {"expect": {"nic_speed": "400Gb/s"}}
         assert (await served.reload(json.dumps(config))).status_code == 200
         after = served.pollers()
-        assert {key for key in after if after[key] is not before[key]} == {("nic", "")}
+        assert {key for key in after if after[key] is not before[key]} == {("nic", ""), ("hostcheck", "")}
 
 
 async def test_changed_job_plans_restart_no_source_and_apply_at_once(tmp_path):
