@@ -44,8 +44,8 @@ class Context:
 
     Attributes:
         host: The host that is read.
-        expected: What the configuration expects of it.
         sections: Options of all sections of the configuration, by name: a collector needs those of the broker.
+        expected: What the configuration expects of the host.
         shared: Objects that sources share.
         supervisor: Runs tasks that a source needs beside its reads.
         transport: Step that compares the timings of this host's ranks with the traffic of its ports.
@@ -55,8 +55,8 @@ class Context:
     """
 
     host: Host
-    expected: Expected = field(default_factory=Expected)
     sections: Mapping[str, Any] = field(default_factory=dict)
+    expected: Expected = field(default_factory=Expected)
     shared: SharedObjects = field(default_factory=SharedObjects)
     supervisor: Supervisor = field(default_factory=Supervisor)
     transport: Step = _pass_on
