@@ -95,14 +95,10 @@ def _results(check: Check, facts: HostFacts) -> Sequence[Finding]:
         replace(one, object=printable(one.object, "?"), evidence=printable(one.evidence, "?"))
         for one in check.judge(facts)
     ]
-    return found or [not_applicable(facts.host, NOTHING)]
-
-
-NOTHING = "this host has nothing of that kind"
-"""Evidence of a check that has no object."""
+    return found or [not_applicable(facts.host, "this host has nothing of that kind")]
 
 
 def counts(results: Sequence[Finding]) -> Mapping[Result, int]:
-    """Return the number of objects by result, of all results; a check without an object has none."""
-    counted = Counter(one.result for one in results if one.evidence != NOTHING)
+    """Return the number of objects by result, of all results."""
+    counted = Counter(one.result for one in results)
     return {result: counted[result] for result in Result}
