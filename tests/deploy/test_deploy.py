@@ -580,6 +580,9 @@ def test_unit_allows_what_the_daemon_needs() -> None:
     assert "AF_NETLINK" in unit["RestrictAddressFamilies"][0].split()
     assert "AF_UNIX" in unit["RestrictAddressFamilies"][0].split()
     assert unit["ProcSubset"] == ["all"]
+    # Processes of jobs are found by their PID and user: all are visible, and users are those of the host.
+    assert unit["ProtectProc"] == ["default"]
+    assert unit["PrivateUsers"] == ["no"]
     assert "PrivateNetwork" not in unit
     assert unit["CapabilityBoundingSet"] == unit["AmbientCapabilities"] == [""]
     assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
