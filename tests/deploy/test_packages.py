@@ -71,15 +71,17 @@ def rendered(page: str, program: Program, folder: Path) -> str:
     """Return the page as a reader sees it; no warning is allowed."""
     source = folder / "fabric-exporter.1"
     source.write_text(page)
-    words = [program("man"), "--warnings", "--local-file", "--encoding=UTF-8", str(source)]
+    words = [program("man"), "--warnings", "--no-hyphenation", "--local-file", "--encoding=UTF-8", str(source)]
     environment = {**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MAN_KEEP_FORMATTING": ""}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_the_manual_has_each_flag_of_the_help(name: str, program: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*(name for name in cli.COMMANDS if name != "ib"), "ib topology", "ib diff"])
+def test_the_manual_has_each_flag_of_the_help(
+    name: str, program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = rendered(load("manual").page(cli.parser(), __version__, int(DATE)), program, tmp_path)
     assert text.rstrip().splitlines()[-1].split() == [
         "fabric-exporter",
@@ -88,11 +90,14 @@ def test_the_manual_has_each_flag_of_the_help(name: str, program: Program, tmp_p
         "FABRIC-EXPORTER(1)",
     ]
     section = re.split(r"^   (?=\S)|^(?=\S)", text.partition(f"\n   {name}\n")[2], flags=re.MULTILINE)[0]
-    parser = argparse.ArgumentParser(f"fabric-exporter {name}", description=cli.COMMANDS[name].HELP, add_help=False)
-    cli.COMMANDS[name].add_flags(parser)
-    flags = set(re.findall(r"^  (--[\w.-]+)", parser.format_help(), re.MULTILINE))
+    with pytest.raises(SystemExit):
+        cli.parser().parse_args([*name.split(), "--help"])
+    shown = capsys.readouterr().out
+    flags = set(re.findall(r"^  (--[\w.-]+)", shown, re.MULTILINE))
+    assert flags
     assert set(re.findall(r"^       (--[\w.-]+)", section, re.MULTILINE)) == flags
-    assert " ".join(cli.COMMANDS[name].HELP.split()) in " ".join(section.split())
+    description = shown.split("\n\n")[1]
+    assert " ".join(description.split()) in " ".join(section.split())
 
 
 def test_the_manual_escapes_what_is_a_request_or_an_escape(program: Program, tmp_path: Path) -> None:
