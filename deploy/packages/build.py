@@ -139,7 +139,16 @@ def _bundle(root: Path, python: Path, wheel: Path) -> Path:
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     own.write_text(f"fabric-exporter=={__version__} --hash=sha256:{digest}\n", encoding="utf-8")
     _pip(
-        *("--python", python, "install", "--target", packages, "--no-compile", "--require-hashes"),
+        *(
+            "--python",
+            python,
+            "install",
+            "--root-user-action=ignore",
+            "--target",
+            packages,
+            "--no-compile",
+            "--require-hashes",
+        ),
         *("--only-binary=:all:", "--find-links", wheel.parent, "-r", ROOT / "requirements.txt", "-r", own),
     )
     shutil.rmtree(packages / "bin", ignore_errors=True)  # commands of the packages, which nothing needs
@@ -198,14 +207,14 @@ def _licences(root: Path, packages: Path) -> Iterator[str]:
 
 
 def _licence(one: Distribution) -> str:
-    """Return the licence of a distribution by its metadata: an expression, a short text, or classifiers."""
-    fields = {name: one.metadata.get_all(name) or [] for name in ("License-Expression", "License", "Classifier")}
-    stated = [text for name in ("License-Expression", "License") for text in fields[name] if "\n" not in text]
-    classified = [line.rpartition(" :: ")[2] for line in fields["Classifier"] if line.startswith("License ::")]
-    short = next(iter(stated), ", ".join(classified))
-    if not short:
+    """Return the licence of a distribution by its metadata: an expression, a short text, classifiers, or its files."""
+    names = ("License-Expression", "License", "Classifier", "License-File")
+    expression, texts, classifiers, files = (one.metadata.get_all(name) or [] for name in names)
+    stated = expression or [text for text in texts if "\n" not in text]
+    stated = stated or [line.rpartition(" :: ")[2] for line in classifiers if line.startswith("License ::")]
+    if not stated and not files:
         raise ValueError(f"the metadata of {one.name} {one.version} has no licence")
-    return short
+    return ", ".join(stated or [f"see {file}" for file in files])
 
 
 def _describe(root: Path, fields: Mapping[str, str]) -> None:
@@ -215,7 +224,8 @@ def _describe(root: Path, fields: Mapping[str, str]) -> None:
     control = string.Template((HERE / "debian" / "control").read_text(encoding="utf-8"))
     _put(root, "DEBIAN/control", control.substitute(fields, size=size).encode())
     _put(root, "DEBIAN/conffiles", b"".join(f"/{name}\n".encode() for name in COPIES if name.startswith("etc/")))
-    sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(root)}\n" for path in files]  # noqa: S324
+    fixed = [path for path in files if not path.is_relative_to(root / "etc")]
+    sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(root)}\n" for path in fixed]  # noqa: S324
     _put(root, "DEBIAN/md5sums", "".join(sums).encode())
     for name in ("postinst", "prerm", "postrm"):
         _put(root, f"DEBIAN/{name}", (HERE / "debian" / name).read_bytes())

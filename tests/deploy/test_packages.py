@@ -399,7 +399,9 @@ def host(target: Target, program: Program, tmp_path: Path) -> Callable[..., list
     script = 'mount -t overlay -o "lowerdir=$1:/usr" overlay "$2" && shift 2 && exec "$@"'
 
     def command(*words: str) -> list[str]:
-        inside = made.command(words, user=NOBODY, mounts={merged: "/usr", target.root / "etc": "/etc"}, host=("net",))
+        inside = made.command(
+            words, user=NOBODY, mounts={merged: "/usr", target.root / "etc": "/etc", "/sys": "/sys"}, host=("net",)
+        )
         usr = str(target.root / "usr")
         return [program("unshare"), "--mount", "/bin/sh", "-c", script, "host", usr, str(merged), *inside]
 
@@ -434,5 +436,6 @@ def test_the_service_serves_as_its_unit_starts_it(
     with running(host("/usr/bin/python3", "-c", REFUSE_EXEC_GAIN, *words), {"PATH": os.environ["PATH"]}, log) as one:
         answers(f"http://127.0.0.1:{port}/-/ready", one, log)
         text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-    assert f'fabric_exporter_build_info{{version="{__version__}"' in text
+    assert re.search(rf'^fabric_exporter_build_info\{{.*\bversion="{re.escape(__version__)}"', text, re.MULTILINE)
+    assert re.search(r'^fabric_source_up\{source="nic"\} 1$', text, re.MULTILINE)
     assert "\nfabric_exporter_config_last_reload_successful 1" in text
