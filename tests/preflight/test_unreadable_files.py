@@ -2,12 +2,16 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from exporter.sources.hostcheck.readers import job_processes
 from tests.helpers.check_results import one, results_of, words
 from tests.helpers.checked_host import ADAPTERS, CheckedHost
+from tests.helpers.paths import ROOT
+from tests.helpers.stack import own_folder
 
 
 @pytest.fixture
@@ -122,3 +126,33 @@ def test_processes_of_other_users_are_unknown_beside_own_ones(host, monkeypatch,
 
     monkeypatch.setattr(job_processes, "read_untrusted", denied)
     assert sorted(words(host, check)) == ["ok", "unknown"]
+
+
+READ_AS_NOBODY = """
+import ctypes, os, sys
+from pathlib import Path
+from exporter.sources.hostcheck.readers.job_processes import read_job_processes
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: its own environment is readable, as that of a program of this user
+print(read_job_processes(Path(sys.argv[1])).unread)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "unread"), [("hidepid=2", job_processes.HIDDEN), ("hidepid=0", job_processes.UNREADABLE)]
+)
+def test_processes_that_procfs_hides_are_unknown(program, options, unread):
+    """As the kernel does it: the processes of other users are not listed at all."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    mount = 'mount -t proc -o "$1" proc "$2" || exit 9; exec "$3" -c "$4" "$2"'
+    with own_folder() as folder:
+        folder.chmod(0o755)
+        command = [program("unshare"), "--mount", "/bin/sh", "-c", mount, "mount", options, str(folder)]
+        words = [*command, sys.executable, READ_AS_NOBODY]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 9 or "unshare failed" in done.stderr:
+        pytest.skip(f"needs root that may mount procfs: {done.stderr.strip()}")
+    assert (done.stdout.strip(), done.stderr) == (unread, "")

@@ -25,6 +25,9 @@ MAX_VARIABLES = 256
 MAX_VALUE = 256
 """Variables of NCCL of one process, and characters of each, that are kept."""
 
+MAX_MOUNTS = 1 << 20
+"""Bytes of /proc/self/mounts that are read."""
+
 IPC_LOCK = 14
 """Bit of CAP_IPC_LOCK, which locks memory without a limit."""
 
@@ -36,6 +39,7 @@ _PATHS = ("_FILE", "_PATH", "_DIR", "_ADDR")
 
 
 UNREADABLE = "environments of processes cannot be read: run as root, or as the user of the jobs"
+HIDDEN = "processes of other users are hidden (option hidepid of /proc): run as root, or as the user of the jobs"
 
 
 def read_job_processes(procfs: Path) -> JobProcesses:
@@ -66,6 +70,8 @@ def read_job_processes(procfs: Path) -> JobProcesses:
         else:
             more += 1
     unread = []
+    if "1" not in names and _hides_processes(procfs):
+        unread.append(HIDDEN)
     if denied:
         unread.append(UNREADABLE)
     if len(names) > MAX_PROCESSES:
@@ -73,6 +79,15 @@ def read_job_processes(procfs: Path) -> JobProcesses:
     if more:
         unread.append(f"{MAX_JOB_PROCESSES} of {MAX_JOB_PROCESSES + more} processes of jobs are read")
     return JobProcesses(found=found, unread="; ".join(unread))
+
+
+def _hides_processes(procfs: Path) -> bool:
+    """Return whether a procfs is mounted with an option that hides processes, which then are not even listed."""
+    try:
+        mounts, _ = read_untrusted(str(procfs / "self" / "mounts"), MAX_MOUNTS)
+    except OSError:
+        return False
+    return b"hidepid=" in mounts
 
 
 def _is_of_job(variables: Mapping[bytes, bytes]) -> bool:
