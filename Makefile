@@ -16,14 +16,14 @@ PYTEST := $(BIN)/python -m pytest -p tests.helpers.skips --numprocesses=auto --d
 TEST_PROGRAMS := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
     amtool:prometheus-alertmanager snmpd:snmpd snmpget:snmp redis-server:redis-server ip:iproute2 ethtool:ethtool tc:iproute2 \
     ibsim:ibsim-utils opensm:opensm ibnetdiscover:infiniband-diags perfquery:infiniband-diags mosquitto:mosquitto dot:graphviz \
-    shellcheck:shellcheck
+    shellcheck:shellcheck man:man-db
 BENCH_PROGRAMS := prometheus-node-exporter:prometheus-node-exporter prometheus-snmp-exporter:prometheus-snmp-exporter
 # For its guest the lab takes a kernel from Debian, and builds two of its modules.
 LAB_PROGRAMS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils \
     gcc:gcc make:make ip:iproute2 rdma:iproute2 ethtool:ethtool ib_send_bw:perftest ibv_rc_pingpong:ibverbs-utils
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all test-jobs lab lint types bench docs pictures lock clean
+.PHONY: help run demo test test-all test-jobs lab lint types bench docs package pictures lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,7 @@ types: $(DEV) ## check types
 	@$(BIN)/mypy alerts
 	@$(BIN)/mypy deploy/helm
 	@$(BIN)/mypy deploy/compose
+	@$(BIN)/mypy deploy/packages
 
 bench: $(DEV) ## measure; see benchmarks/README.md
 	@.ci/packages $(TEST_PROGRAMS) $(BENCH_PROGRAMS)
@@ -73,6 +74,9 @@ docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell comp
 	@$(BIN)/python alerts/build.py
 	@$(BIN)/python deploy/helm/build.py
 	@$(BIN)/python deploy/compose/build.py
+
+package: $(DEV) ## build the Debian package in dist, for the Python of this distribution; see deploy/README.md
+	@$(BIN)/python deploy/packages/build.py $(ARGS)
 
 # Needs node, npm, Chromium, Prometheus and mosquitto, and ten minutes; no other target and no test needs it.
 pictures: $(RUNTIME) ## take pictures of the boards from two demos, without Grafana; see dashboards/pictures/README.md

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.helpers.containers import Containers, containers
+from tests.helpers.containers import Containers, containers, running
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.stack import free_port
 from tests.helpers.training_bench import line
@@ -111,19 +110,6 @@ class Daemon:
             time.sleep(0.1)
         known = [f"{each} {dict(key)} {value}" for (each, key), value in self.values().items() if "_nccl_" in each]
         raise AssertionError("\n".join([f"no {name} {labels} in", *known]))
-
-
-@contextmanager
-def running(command: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
-    with log.open("wb") as output:
-        one = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-        try:
-            yield
-        finally:
-            # The child of unshare: the first process of the container, with which all others of it end.
-            for child in Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split():
-                os.kill(int(child), signal.SIGKILL)
-            one.wait(10)
 
 
 @contextmanager

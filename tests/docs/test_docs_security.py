@@ -180,6 +180,17 @@ def test_rights_are_those_of_the_chart() -> None:
     assert found == expected
 
 
+def test_the_unit_has_what_is_listed() -> None:
+    section = PAGE.partition("\n## systemd\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"`(\w+=[^`]*)`", section)
+    systemd = ROOT / "deploy" / "systemd"
+    units = [(systemd / name).read_text().splitlines() for name in ("fabric-exporter.service", "timing.conf")]
+    assert len(listed) > 15
+    assert set(listed) <= {line for unit in units for line in unit}
+    program = (ROOT / "exporter" / "outputs" / "listener.py").read_text()
+    assert "LISTEN_FDS" not in program, "it takes sockets of systemd: correct the page"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Write the examples to files with certificates of a CA of their own."""

@@ -31,7 +31,7 @@ DOCUMENTS = sorted(
         "benchmarks/*.md",
     )
     for path in ROOT.glob(pattern)
-    if path.is_file()
+    if path.is_file() and "__pycache__" not in path.parts
 )
 
 

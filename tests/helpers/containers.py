@@ -1,9 +1,11 @@
 """Containers without a container engine: namespaces of their own, a root with only what is mounted, and no rights."""
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,3 +96,18 @@ def containers(folder: Path, program: Callable[[str], str]) -> Containers:
     if tried.returncode:
         pytest.skip(f"needs root that may make namespaces: {tried.stderr.strip()}")
     return made
+
+
+@contextmanager
+def running(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command of `Containers.command` until the end of the block; its output goes to a file."""
+    with log.open("wb") as output:
+        one = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        try:
+            yield one
+        finally:
+            # The child of unshare: the first process of the container, with which all others of it end.
+            if one.poll() is None:
+                for child in Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split():
+                    os.kill(int(child), signal.SIGKILL)
+            one.wait(10)
