@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from exporter.commands.flags import add_host_flags
+from exporter.commands.flags import add_host_flags, add_path_flag
 from exporter.commands.judging import status_of
 from exporter.commands.scrapes import url_type
 from exporter.commands.terminal import CYAN, GREEN, PLAIN, RED, YELLOW, listed, print_output, show_progress
@@ -40,7 +40,22 @@ MAX_NAMES = 16
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
     add_host_flags(parser)
-    _add_path_flags(parser)
+    add_path_flag(
+        parser,
+        "nccl-conf",
+        "NCCL's configuration file of the host (default /etc/nccl.conf)",
+        Path("/etc/nccl.conf"),
+        metavar="FILE",
+    )
+    add_path_flag(
+        parser,
+        "lldp",
+        "LLDP frames that systemd-networkd received (default /run/systemd/netif/lldp)",
+        Path("/run/systemd/netif/lldp"),
+    )
+    add_path_flag(
+        parser, "dev", "where the nodes of RDMA devices are looked for (default /dev, unless --path.sysfs is given)"
+    )
     parser.add_argument(
         "--only",
         action="append",
@@ -68,33 +83,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--verbose", action="store_true", help="show each object, also where nothing needs attention")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for a warning too")
-
-
-def _add_path_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that give where to read."""
-    parser.add_argument(
-        "--path.nccl-conf",
-        dest="nccl_conf",
-        type=Path,
-        default=Path("/etc/nccl.conf"),
-        metavar="FILE",
-        help="NCCL's configuration file of the host (default /etc/nccl.conf)",
-    )
-    parser.add_argument(
-        "--path.lldp",
-        dest="lldp",
-        type=Path,
-        default=Path("/run/systemd/netif/lldp"),
-        metavar="DIR",
-        help="LLDP frames that systemd-networkd received (default /run/systemd/netif/lldp)",
-    )
-    parser.add_argument(
-        "--path.dev",
-        dest="dev",
-        type=Path,
-        metavar="DIR",
-        help="where the nodes of RDMA devices are looked for (default /dev, unless --path.sysfs is given)",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -41,36 +41,25 @@ def add_config_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_path_flag(
+    parser: argparse.ArgumentParser, name: str, text: str, default: Path | None = None, metavar: str = "DIR"
+) -> None:
+    """Add `--path.NAME`, where to read something of the host."""
+    parser.add_argument(
+        f"--path.{name}", dest=name.replace("-", "_"), type=Path, default=default, metavar=metavar, help=text
+    )
+
+
 def add_sysfs_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--path.sysfs`."""
-    parser.add_argument(
-        "--path.sysfs",
-        dest="sysfs",
-        type=Path,
-        default=Path("/sys"),
-        metavar="DIR",
-        help="mount point of sysfs (default /sys)",
-    )
+    add_path_flag(parser, "sysfs", "mount point of sysfs (default /sys)", Path("/sys"))
 
 
 def add_host_flags(parser: argparse.ArgumentParser) -> None:
     """Add `--path.sysfs`, `--path.procfs` and `--path.nic-replay`."""
     add_sysfs_flag(parser)
-    parser.add_argument(
-        "--path.procfs",
-        dest="procfs",
-        type=Path,
-        default=Path("/proc"),
-        metavar="DIR",
-        help="mount point of procfs (default /proc)",
-    )
-    parser.add_argument(
-        "--path.nic-replay",
-        dest="nic_replay",
-        type=Path,
-        metavar="DIR",
-        help="read NICs from recordings in this directory instead of the kernel",
-    )
+    add_path_flag(parser, "procfs", "mount point of procfs (default /proc)", Path("/proc"))
+    add_path_flag(parser, "nic-replay", "read NICs from recordings in this directory instead of the kernel")
 
 
 def add_web_flags(parser: argparse.ArgumentParser) -> None:

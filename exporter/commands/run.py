@@ -2,9 +2,15 @@
 
 import argparse
 import asyncio
-from pathlib import Path
 
-from exporter.commands.flags import add_config_flag, add_host_flags, add_log_flags, add_web_flags, listen_addresses
+from exporter.commands.flags import (
+    add_config_flag,
+    add_host_flags,
+    add_log_flags,
+    add_path_flag,
+    add_web_flags,
+    listen_addresses,
+)
 from exporter.config.errors import UserError
 from exporter.daemon import log
 
@@ -17,12 +23,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_log_flags(parser)
     add_config_flag(parser)
     add_host_flags(parser)
-    parser.add_argument(
-        "--path.dev",
-        dest="dev",
-        type=Path,
-        metavar="DIR",
-        help="mount point of the host's /dev, to look for the nodes of RDMA devices (default: they are not looked for)",
+    add_path_flag(
+        parser,
+        "dev",
+        "mount point of the host's /dev, to look for the nodes of RDMA devices (default: they are not looked for)",
     )
     parser.add_argument(
         "--shard",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from exporter.preflight.facts import HostFacts, NetworkPortFacts, RdmaPortFacts
+from exporter.preflight.facts import HostFacts, RdmaPortFacts
 from exporter.preflight.results import Check, Finding, fail, not_applicable, ok, unknown
 
 NOT_GIVEN = "the configuration expects nothing: give it under `expect`, or by --expect"
@@ -12,12 +12,6 @@ NOT_GIVEN = "the configuration expects nothing: give it under `expect`, or by --
 def _ports(facts: HostFacts) -> Sequence[RdmaPortFacts]:
     """Return the RDMA ports of which something is expected."""
     return [one for one in facts.rdma_ports if one.device not in facts.excluded]
-
-
-def _network_ports(facts: HostFacts) -> Sequence[NetworkPortFacts]:
-    """Return the network devices that carry RDMA over Ethernet; management ports have other settings."""
-    names = {one.netdev for one in _ports(facts) if one.link_layer == "Ethernet"}
-    return [one for one in facts.network_ports if one.device in names]
 
 
 def _rdma_ports(facts: HostFacts) -> Iterator[Finding]:
@@ -65,7 +59,7 @@ def _speeds(facts: HostFacts) -> Iterator[Finding]:
         for port in _ports(facts):
             yield _judge_speed(port.name, port.rate if port.is_active else None, 8 * of_rdma)
     if of_network is not None:
-        for device in _network_ports(facts):
+        for device in facts.network_ports_of(_ports(facts)):
             yield _judge_speed(device.device, device.speed if device.carrier else None, 8 * of_network)
     if of_rdma is None and of_network is None:
         yield not_applicable(facts.host, NOT_GIVEN)
@@ -89,7 +83,7 @@ def _settings(facts: HostFacts) -> Iterator[Finding]:
     if expected.mtu is None and expected.pfc is None and expected.trust is None:
         yield not_applicable(facts.host, NOT_GIVEN)
         return
-    for one in _network_ports(facts):
+    for one in facts.network_ports_of(_ports(facts)):
         pfc = None if one.pfc is None else tuple(sorted(one.pfc))
         wanted = None if expected.pfc is None else tuple(sorted(set(expected.pfc)))
         yield _judge_settings(

@@ -303,3 +303,8 @@ class HostFacts:
     def network_port(self, device: str) -> NetworkPortFacts | None:
         """Return a network device; None if it is not one of the hardware here."""
         return next((port for port in self.network_ports if port.device == device), None)
+
+    def network_ports_of(self, rdma_ports: Sequence[RdmaPortFacts]) -> Sequence[NetworkPortFacts]:
+        """Return the network devices of RDMA ports over Ethernet; those of management have other settings."""
+        names = {one.netdev for one in rdma_ports if one.link_layer == "Ethernet"}
+        return [one for one in self.network_ports if one.device in names]

@@ -59,10 +59,8 @@ def _of_host(facts: HostFacts) -> Iterator[tuple[str, str]]:
         yield "RDMA ports", str(len(facts.rdma_ports))
     for port in facts.rdma_ports:
         yield f"firmware of {port.board}" if port.board else "firmware", port.firmware
-    names = {port.netdev for port in facts.rdma_ports if port.link_layer == "Ethernet"}
-    for device in facts.network_ports:
-        if device.device in names:
-            yield from _of_device(device)
+    for device in facts.network_ports_of(facts.rdma_ports):
+        yield from _of_device(device)
 
 
 def _of_device(one: NetworkPortFacts) -> Iterator[tuple[str, str]]:
