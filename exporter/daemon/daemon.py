@@ -21,6 +21,7 @@ from exporter.daemon.judge import Judge
 from exporter.daemon.loading import host_name, load_config
 from exporter.daemon.lookups import LookupLoop
 from exporter.daemon.prepared import Prepared, prepare
+from exporter.daemon.published_settings import published_settings
 from exporter.daemon.relay import Relay
 from exporter.daemon.running import READY_AFTER, RunningSources
 from exporter.daemon.settings import Settings
@@ -266,13 +267,14 @@ class Daemon:
     # --- background tasks ----------------------------------------------------------------------------------------
 
     async def _publish_states(self) -> None:
-        """Publish the states of ports at an interval, where there is a broker."""
+        """Publish the states of ports and the settings of this host at an interval, where there is a broker."""
         while True:
             await asyncio.sleep(STATES_INTERVAL)
             relay = self._relay  # a reload may replace it while the states are computed
             if relay is not None:
                 tables = self._sources.tables()
                 relay.publish_states(await asyncio.to_thread(self._host_states.step, tables, relay.host, monotonic()))
+                relay.publish_settings(published_settings(tables))
 
     async def _log_first_reads(self) -> None:
         """Log once what the first reads found: a wrong mount or a missing driver looks like a host without hardware."""

@@ -1,4 +1,4 @@
-"""Relay from the daemon to its MQTT publisher: timings of the ranks of this host, and states of its ports.
+"""Relay from the daemon to its MQTT publisher: timings of ranks, states of ports and settings of this host.
 
 With a broker, verdicts on timings are computed by collectors, which receive all ranks of a job, and not on the host.
 """
@@ -13,6 +13,7 @@ from exporter.core.supervision import Supervisor
 from exporter.core.table import Samples, Table
 from exporter.meaning.ports.states import PortState
 from exporter.meaning.training.jobs import TIMING_COLUMNS, progress, timings
+from exporter.mqtt.host_settings import Setting
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.states import make_state, port_with_job
 from exporter.nccl.batch import (
@@ -140,6 +141,11 @@ class Relay:
         self._states = len(messages)
         if self._publisher is not None:
             self._publisher.set_states(messages)
+
+    def publish_settings(self, settings: Iterable[Setting]) -> None:
+        """Set the settings of this host."""
+        if self._publisher is not None:
+            self._publisher.set_settings(settings)
 
     def status(self) -> RelayStatus | None:
         """Return the state of the publisher; None while it is not started."""

@@ -1,4 +1,4 @@
-"""MQTT publisher of a host: batches of timings, and retained messages for port states and the presence of the daemon.
+"""MQTT publisher of a host: batches of timings, and retained messages of port states, presence and settings.
 
 Publishing never blocks the caller: batches wait in a bounded queue, from which the oldest are dropped while the broker
 is unavailable; collectors detect dropped batches by gaps in their numbers. One message is in flight at a time, and
@@ -21,9 +21,10 @@ from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.mqtt import states
 from exporter.mqtt.client import BrokerClient, ClientSettings, Will
 from exporter.mqtt.connection import Backoff, ConnectionStatus, keep_connected
+from exporter.mqtt.host_settings import Setting, encode_settings
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.states import PortAddress, Presence, StateKey, StateMessage
-from exporter.mqtt.topics import batch_topic, event_topic, host_topic
+from exporter.mqtt.topics import batch_topic, event_topic, host_topic, settings_topic
 from exporter.nccl.batch import Batch
 from exporter.nccl.batch_codec import encode
 from exporter.nccl.decoding import FormatError
@@ -158,6 +159,8 @@ class Publisher:
         self._sequences: OrderedDict[tuple[str, str], _BatchSequence] = OrderedDict()
         self._active: dict[StateKey, StateMessage] = {}
         self._published: dict[StateKey, tuple[StateMessage, float]] = {}  # with the time of publication
+        self._settings = b""
+        self._published_settings: tuple[bytes, float] = b"", 0.0  # with the time of publication
         self._started = time.time()
         self._wakeup = asyncio.Event()
         self._closing = False
@@ -218,6 +221,11 @@ class Publisher:
         self.omitted_states = len(given) - len(self._active)
         self._wakeup.set()
 
+    def set_settings(self, settings: Iterable[Setting]) -> None:
+        """Set the settings of this host; they are published when they change."""
+        self._settings = encode_settings(settings)
+        self._wakeup.set()
+
     def _sequence(self, job: str, host: str) -> _BatchSequence:
         key = (job, host)
         sequence = self._sequences.get(key)
@@ -234,6 +242,7 @@ class Publisher:
         """Send the queue and the states until the publisher is closed."""
         # The broker may be another one, or have lost its retained messages: publish all states again.
         self._published = {key: (state, -states.REFRESH) for key, (state, _) in self._published.items()}
+        self._published_settings = self._published_settings[0], -states.REFRESH
         presence_at = -states.REFRESH
         while True:
             self._wakeup.clear()
@@ -241,6 +250,7 @@ class Publisher:
                 presence_at = monotonic()
                 await self._publish_retained(client, host_topic(self._host), self._up_message(), states.EXPIRY)
             await self._publish_states(client, {} if self._closing else self._active)
+            await self._publish_settings(client, b"" if self._closing else self._settings)
             message = self._queue.get()
             if message is not None:
                 await self._send(client, message)
@@ -279,8 +289,19 @@ class Publisher:
         keys = {event_topic(*key): key for key in (*self._published, *active)}
         return ((keys[topic], topic, payload) for topic, payload in states.state_changes(current, active))
 
+    async def _publish_settings(self, client: BrokerClient, payload: bytes) -> None:
+        """Publish settings that changed or are due for a refresh, and clear those that there are no more."""
+        before, at = self._published_settings
+        if payload == before and (not payload or monotonic() - at < states.REFRESH):
+            return
+        now = monotonic()
+        await self._publish_retained(client, settings_topic(self._host), payload, states.EXPIRY)
+        self._published_settings = payload, now
+
     def _seconds_to_refresh(self, presence_at: float) -> float:
-        oldest = min([presence_at, *(at for _, at in self._published.values())])
+        settings, settings_at = self._published_settings
+        others = [*([settings_at] if settings else []), *(at for _, at in self._published.values())]
+        oldest = min([presence_at, *others])
         return max(1.0, oldest + states.REFRESH - monotonic())
 
     async def _publish_retained(self, client: BrokerClient, topic: str, payload: bytes, expiry: float) -> None:

@@ -29,6 +29,7 @@ from exporter.mqtt.retained_state import RetainedState
 from exporter.mqtt.topics import (
     EVENTS,
     HOSTS,
+    SETTINGS,
     TopicError,
     batch_filters,
     is_datagram_topic,
@@ -129,7 +130,10 @@ class Subscriber:
         self.refused: Counter[str] = Counter()
         self._options, self._backoff = options, backoff or Backoff()
         self._filters = batch_filters(parse_slots(slots))
-        self._retained_filters = [f"{EVENTS}/+/+/+", f"{HOSTS}/+", *level_filters(parse_slots(slots))]
+        self._retained_filters = [
+            *(f"{EVENTS}/+/+/+", f"{HOSTS}/+", f"{SETTINGS}/+"),
+            *level_filters(parse_slots(slots)),
+        ]
         self._queue = FairQueue(max_queued_bytes)
         self._open: dict[str, Iterator[Batch]] = {}
         self._received = asyncio.Event()

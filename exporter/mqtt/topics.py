@@ -5,6 +5,7 @@
     fabric/v1/events/NAME/PORT/KIND         a state of a port of a host or switch, retained while it is active
     fabric/v1/hosts/HOST                    presence of the daemon of a host, retained
     fabric/v1/levels/SLOT/JOB               best levels of a job, retained
+    fabric/v1/settings/HOST                 settings of a host that other hosts should have alike, retained
 
 Names are percent-encoded, so they cannot contain wildcards or level separators. Slots distribute jobs over collectors:
 each collector owns some slots, and each job is in one slot.
@@ -21,6 +22,7 @@ DATAGRAMS = f"{ROOT}/timing"
 EVENTS = f"{ROOT}/events"
 HOSTS = f"{ROOT}/hosts"
 LEVELS = f"{ROOT}/levels"
+SETTINGS = f"{ROOT}/settings"
 
 ALL_SLOTS = frozenset(range(256))
 
@@ -139,6 +141,21 @@ def parse_host_topic(topic: str) -> str:
         TopicError: The topic has another form.
     """
     (host,) = _decode_levels(topic, HOSTS, 1)
+    return host
+
+
+def settings_topic(host: str) -> str:
+    """Return the topic of the settings of a host."""
+    return f"{SETTINGS}/{_encode_level(host)}"
+
+
+def parse_settings_topic(topic: str) -> str:
+    """Return the host of a topic of settings.
+
+    Raises:
+        TopicError: The topic has another form.
+    """
+    (host,) = _decode_levels(topic, SETTINGS, 1)
     return host
 
 

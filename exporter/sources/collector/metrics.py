@@ -3,7 +3,7 @@
 from types import MappingProxyType
 
 from exporter.core import vocabulary
-from exporter.core.vocabulary import counter, gauge
+from exporter.core.vocabulary import counter, gauge, info
 
 PREFIX = "fabric_collector_"
 
@@ -38,9 +38,46 @@ _COLLECTOR = MappingProxyType(
         "dropped_operations_total": counter("Timings dropped because too many were received between two reads."),
         "lost_operations_total": counter("Timings that hosts lost before they published them."),
         "dropped_states_total": counter(
-            "States of ports, presences of hosts and best levels of jobs dropped because of the limits."
+            "States of ports, presences of hosts, best levels of jobs and settings of hosts dropped because of the"
+            " limits."
         ),
     }
 )
 
 COLLECTOR = vocabulary.schema(PREFIX, (), own=_COLLECTOR, origins={ending: ["fabric/v1/nccl"] for ending in _COLLECTOR})
+
+_SETTINGS_TOPIC = ("fabric/v1/settings",)
+
+SETTINGS = vocabulary.schema(
+    PREFIX,
+    (),
+    own={
+        "setting_hosts": gauge("Hosts whose published settings are compared with each other."),
+        "unlisted_settings": gauge("Unusual values of settings of hosts above the limit of those that have series."),
+    },
+    origins=dict.fromkeys(("setting_hosts", "unlisted_settings"), _SETTINGS_TOPIC),
+)
+
+UNUSUAL = vocabulary.schema(
+    PREFIX,
+    ("host", "class", "setting", "value"),
+    own={
+        "unusual_setting_info": info(
+            "A value that a host published for a setting of which more than half of the hosts of its class, or of its"
+            " job, have another value: at least three hosts have the setting."
+        )
+    },
+    origins={"unusual_setting_info": _SETTINGS_TOPIC},
+)
+
+USUAL = vocabulary.schema(
+    PREFIX,
+    ("class", "setting", "value"),
+    own={
+        "usual_setting_ratio": gauge(
+            "Share of the hosts with the setting that have this value, where it is more than half of at least three"
+            " hosts, and a host has another value."
+        )
+    },
+    origins={"usual_setting_ratio": _SETTINGS_TOPIC},
+)

@@ -1,4 +1,4 @@
-"""The collector source: timings of all ranks of jobs, which hosts publish by MQTT.
+"""The collector source: timings of all ranks of jobs, and settings of hosts, which hosts publish by MQTT.
 
 It owns slots of jobs, so that all hosts of a job are received by one collector, and returns the timings as an internal
 table, from which verdicts on whole jobs are computed. A rank is named by its rank in the job; where that is not known,
@@ -23,7 +23,8 @@ from exporter.core.supervision import Supervisor
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.mqtt.options import SECTION, MqttOptions
 from exporter.nccl.batch import Batch, Operation, Stream
-from exporter.sources.collector.metrics import BATCHES, COLLECTOR
+from exporter.sources.collector.fleet_settings import FleetSettingTables
+from exporter.sources.collector.metrics import BATCHES, COLLECTOR, SETTINGS, UNUSUAL, USUAL
 from exporter.sources.collector.options import CollectorOptions
 from exporter.sources.nccl.metrics import STREAMS
 from exporter.sources.nccl.streams import StreamTableBuilder
@@ -49,6 +50,9 @@ MAX_SENDERS = 65_536
 
 MAX_HOST_SENDERS = 4096
 """The same on one host, whose oldest is forgotten first: its processes, where each publishes itself."""
+
+COMPARE_INTERVAL = 60.0
+"""Seconds between two comparisons of the settings of hosts, which rarely change."""
 
 Sender = tuple[str, str, str]
 """Job, host and epoch of a sequence of batches."""
@@ -88,6 +92,8 @@ class CollectorSource:
         self._claimants: dict[RankClaim, tuple[str, int]] = {}
         self._disputed: dict[RankClaim, None] = {}
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (BATCHES, COLLECTOR)}
+        self._fleet = FleetSettingTables()
+        self._compared: tuple[list[Table], float] = [], float("-inf")  # with the time of the comparison
 
     @property
     def retained_state(self) -> "RetainedState | None":
@@ -104,7 +110,8 @@ class CollectorSource:
         now = monotonic()
         streams, self._streams, self._waiting, self._claimants = self._streams, StreamTableBuilder(), 0, {}
         self._has_room.set()
-        return Reading([streams.table(now), self._batch_table(subscriber, now), self._collector_table(subscriber, now)])
+        own = [streams.table(now), self._batch_table(subscriber, now), self._collector_table(subscriber, now)]
+        return Reading([*own, *await self._setting_tables(subscriber)])
 
     async def close(self) -> None:
         """Disconnect from the broker."""
@@ -173,6 +180,15 @@ class CollectorSource:
                 del self._disputed[next(iter(self._disputed))]
         return f"{stream.host}/{stream.pid}" if claim in self._disputed else str(stream.world_rank)
 
+    async def _setting_tables(self, subscriber: "Subscriber") -> list[Table]:
+        tables, compared_at = self._compared
+        now = monotonic()
+        if now - compared_at >= COMPARE_INTERVAL:
+            retained = subscriber.retained
+            tables = await asyncio.to_thread(lambda: self._fleet.tables(retained.settings(), now))
+            self._compared = tables, now
+        return tables
+
     def _batch_table(self, subscriber: "Subscriber", now: float) -> Table:
         built = TableBuilder(BATCHES)
         losses = subscriber.deduplicator.losses
@@ -230,5 +246,10 @@ def _steps(source: CollectorSource, context: Context) -> SourceSteps:
 
 
 DEFINITION = Definition(
-    "collector", CollectorOptions, (STREAMS, BATCHES, COLLECTOR), _build, section="collector", steps=_steps
+    "collector",
+    CollectorOptions,
+    (STREAMS, BATCHES, COLLECTOR, SETTINGS, UNUSUAL, USUAL),
+    _build,
+    section="collector",
+    steps=_steps,
 )
