@@ -89,9 +89,18 @@ def check_patterns(key: str, patterns: Iterable[str]) -> None:
         RuleError: A bracket is not closed.
     """
     for index, pattern in enumerate(patterns):
-        if _has_unclosed_bracket(pattern):
-            text = f"the pattern {pattern!r} has an unclosed [; close it, or write [[] for a literal ["
-            raise RuleError([key, index], text)
+        check_pattern([key, index], pattern)
+
+
+def check_pattern(steps: Sequence[str | int], pattern: str) -> None:
+    """Validate a shell pattern, whose path is `steps`.
+
+    Raises:
+        RuleError: A bracket is not closed.
+    """
+    if _has_unclosed_bracket(pattern):
+        text = f"the pattern {pattern!r} has an unclosed [; close it, or write [[] for a literal ["
+        raise RuleError(steps, text)
 
 
 def _has_unclosed_bracket(pattern: str) -> bool:

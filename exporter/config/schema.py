@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from exporter.config import yaml_reader
-from exporter.config.errors import check_patterns
+from exporter.config.errors import check_pattern, check_patterns
 from exporter.config.jobs import JobPlan
 from exporter.config.units import BitRate
 
@@ -52,7 +52,7 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     nvidia_driver: str | None = None
 
     def __post_init__(self) -> None:
-        """Reject numbers that no host can have."""
+        """Reject numbers that no host can have, and patterns that match nothing."""
         if self.rdma_ports is not None and self.rdma_ports < 0:
             raise ValueError(f"rdma_ports is {self.rdma_ports}; give a number of ports, 0 for none")
         if self.gpus is not None and self.gpus < 0:
@@ -62,6 +62,11 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for priority in self.pfc or ():
             if not 0 <= priority < PRIORITIES:
                 raise ValueError(f"pfc has {priority}; give priorities from 0 to {PRIORITIES - 1}")
+        for key, pattern in (("kernel", self.kernel), ("nvidia_driver", self.nvidia_driver)):
+            check_pattern([key], pattern or "")
+        for board, version in (self.firmware or {}).items():
+            check_pattern(["firmware"], board)
+            check_pattern(["firmware", board], version)
 
 
 class HostClass(Expected, frozen=True, kw_only=True):

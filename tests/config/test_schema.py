@@ -263,3 +263,18 @@ def test_a_share_of_the_links_is_above_0_and_up_to_1(share):
         parse(f"expect: {{bandwidth_share: {share}}}".encode(), "c.yml", PARTS)
     assert parse(b"expect: {bandwidth_share: 1}", "c.yml", PARTS).expect.bandwidth_share == 1.0
     assert parse(b"", "c.yml", PARTS).expect.bandwidth_share == 0.8
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("kernel: '6.8.[0-9'", r"expect\.kernel"),
+        ("nvidia_driver: '570[1'", r"expect\.nvidia_driver"),
+        ("firmware: {MT_0000000838: '28.[4'}", r"expect\.firmware\.MT_0000000838"),
+        ("firmware: {'MT_[0': '28.43.*'}", r"expect\.firmware"),
+        ("classes: [{hosts: [a], kernel: '6.[8'}]", r"expect\.classes\[0\]\.kernel"),
+    ],
+)
+def test_a_version_with_an_unclosed_bracket_is_rejected_with_its_place(text, place):
+    with pytest.raises(ConfigError, match=rf"^c\.yml:1.*{place}: the pattern '.*' has an unclosed \["):
+        parse(f"expect: {{{text}}}".encode(), "c.yml", [])
