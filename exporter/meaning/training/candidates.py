@@ -54,6 +54,9 @@ BEFORE = 4
 MOVED_STEPS = 2
 """… of them in which it must have had it: a pause is in one alone; and …"""
 
+FIRST_LAPS = 8
+"""Steps since the start of a job of which one may be all that is known from before the suspects; …"""
+
 MOVED_SHARE = 0.5
 """… share of one's lateness that the other's must be, and of the other's up to which it has lost it since."""
 
@@ -205,20 +208,24 @@ def _took_over(
         members: Number of names that could be late.
     """
     numbers = sorted(laps)
-    first = numbers.index(late[0])
+    first = numbers.index(next((one for one in late if _gain(laps[one][1], names) >= typical / 2), late[0]))
     while first and any(_gain(laps[one][1], names) >= typical / 2 for one in numbers[max(first - 2, 0) : first]):
         first -= 1
     run = [laps[one][1] for one in numbers[first:]]
     if len(run) >= MIN_LONG_LAPS:
         return False
+    before = [laps[one][1] for one in numbers[max(first - BEFORE, 0) : first]]
     had: dict[frozenset[str], list[float]] = {}
-    for costs in (laps[one][1] for one in numbers[max(first - BEFORE, 0) : first]):
-        others = _apart([costs], members)
-        is_alike = MOVED_SHARE * typical <= _gain(costs, others) <= typical / MOVED_SHARE
-        if others and is_alike and not others & names:
+    for costs in before:
+        without = {name: cost for name, cost in costs.items() if name not in names}
+        others = _apart([without], members)
+        # Work may move in the middle of a step, which then costs in part for the one and in part for the other.
+        gain = _gain(without, others) + cost_of_latest(costs, names)
+        if others and MOVED_SHARE * typical <= gain <= typical / MOVED_SHARE:
             had.setdefault(others, []).append(cost_of_latest(costs, others))
+    least = MOVED_STEPS if numbers[first] >= FIRST_LAPS else min(MOVED_STEPS, len(before))
     return any(
-        len(costs) >= MOVED_STEPS and median(cost_of_latest(one, others) for one in run) <= MOVED_SHARE * median(costs)
+        len(costs) >= least and median(cost_of_latest(one, others) for one in run) <= MOVED_SHARE * median(costs)
         for others, costs in had.items()
     )
 

@@ -7,6 +7,7 @@ others names it.
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.candidates import WINDOWS, Candidate, candidate, cost_of_latest
@@ -81,11 +82,16 @@ def _named(
         ranks = {rank for name in pool.communicators for rank in job.communicators[name].members}
         rank = candidate(pool.laps, len(ranks), seconds, now, window)
         host = None if pool.inside else _late_host(job, of_pool, seconds, now, window) or _as_host(job, rank)
-        if host is not None and _may_be_one_rank(job, ordered, host, seconds, now, window):
+        if not pool.inside:
+            host, rank = (
+                None if one is None or _is_passed_on(ordered, _ranks_of(job, one), one, seconds, now, window) else one
+                for one in (host, rank)
+            )
+        if host is not None and _may_be_one_rank(job, ordered, host, seconds, now, _steps_of(host, window)):
             continue  # soon there is enough evidence on the rank
         if host is not None and (rank is None or host.loss >= HOST_SHARE * rank.loss):
             candidates.append((pool, host, True))
-        elif rank is not None and not _may_be_fewer(job, ordered, pool, rank, seconds, now, window):
+        elif rank is not None and not _may_be_fewer(job, ordered, pool, rank, seconds, now, _steps_of(rank, window)):
             candidates.append((pool, rank, False))
     most = max((one.loss for _, one, _ in candidates), default=0.0)
     for pool, one, is_host in candidates:
@@ -98,6 +104,11 @@ def _named(
         stated = one._replace(loss=min(one.loss, between))
         return [_suspect(rank, stated, pool) for rank in sorted(one.names, key=rank_order)], []
     return [], []
+
+
+def _steps_of(one: Candidate, window: Window) -> Window:
+    """Return a window with at least as many steps as a candidate: of few hosts they are more than of many ranks."""
+    return window[0], max(window[1], one.laps)
 
 
 def _suspect(rank: str, one: Candidate, pool: Pool) -> Suspect:
@@ -196,6 +207,50 @@ def _is_one_of(
         if excess >= least > 0:
             return True
     return False
+
+
+def _ranks_of(job: Job, one: Candidate) -> frozenset[str]:
+    """Return the ranks of a candidate: its names, or those of the hosts that these are."""
+    return one.names | {rank for rank, host in job.hosts.items() if host in one.names}
+
+
+def _is_passed_on(
+    found: Sequence[Pool], ranks: AbstractSet[str], late: Candidate, seconds: float, now: float, window: Window
+) -> bool:
+    """Return whether lateness between hosts is that of other ranks within theirs, in each step perhaps another one.
+
+    A late stage makes all stages of its pipeline late. One step alone is noise: it is the same rank in two in a row.
+    """
+    for pool in found:
+        if not pool.inside:
+            continue
+        recent = recent_steps(pool.laps, now, _steps_of(late, window))
+        lasts = [_last_of(pool.laps[number][1]) for number in recent]
+        pairs = zip([None, *lasts], lasts, [*lasts[1:], None], strict=False)
+        passed = sum(
+            one.gain
+            for before, one, after in pairs
+            if one is not None
+            and one.rank not in ranks
+            and any(other is not None and other.rank == one.rank for other in (before, after))
+        )
+        if passed >= EXPLAINED_SHARE * late.loss * seconds * 1e6 * len(recent) > 0:
+            return True
+    return False
+
+
+class _Last(NamedTuple):
+    """The last rank of a step, and by how much it is later than the one before it, in microseconds."""
+
+    rank: str
+    gain: float
+
+
+def _last_of(costs: Mapping[str, float]) -> _Last | None:
+    ordered = sorted(costs, key=costs.__getitem__)
+    if not ordered:
+        return None
+    return _Last(ordered[-1], costs[ordered[-1]] - (costs[ordered[-2]] if len(ordered) > 1 else 0.0))
 
 
 def _by_host(job: Job, pool: Pool, ranks: Iterable[str]) -> dict[int, tuple[float, dict[str, float]]]:

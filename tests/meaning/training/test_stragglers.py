@@ -6,7 +6,8 @@ from exporter.meaning.training.candidates import WINDOWS, candidate
 from exporter.meaning.training.laps import WARM_UP
 from exporter.meaning.training.losses import loss_between
 from exporter.meaning.training.pools import Pool
-from exporter.meaning.training.records import Job
+from exporter.meaning.training.records import Communicator, Exchange, Job
+from exporter.meaning.training.stragglers import suspects
 
 MILLISECOND = 1000.0
 STEP = 2.0
@@ -60,6 +61,19 @@ def test_a_pause_of_another_rank_in_the_step_before_delays_no_name():
     assert named(laps({"c": 250}, *[{"a": 200}] * 5)) == {"a"}
 
 
+def test_work_that_moves_in_the_middle_of_a_step_is_that_of_both():
+    """The first steps are those of c, one is in part that of c and in part that of a."""
+    moved = [{"c": 460}, {"c": 178, "a": 222}, *[{"a": 450, "b": 30}] * 4]
+    assert named(laps(*moved)) is None
+    assert named(laps(*moved, *[{"a": 450, "b": 30}] * 8)) == {"a"}, "late for longer than work has moved in"
+
+
+def test_of_a_job_that_has_just_begun_one_step_may_show_that_work_moves():
+    steps = [{"c": 520, "b": 80}, *[{"a": 400, "b": 40}] * 5]
+    assert named(laps(*steps, first=WARM_UP + 1)) is None
+    assert named(laps(*steps)) == {"a"}, "else a pause is in one step alone"
+
+
 BEFORE = {"noise": [{"c": 30}] * 2, "pause": [{"c": 2000}], "both": [{"a": 190, "b": 195}] * 2}
 
 
@@ -108,3 +122,43 @@ def test_a_rank_costs_no_more_than_its_host_shows_to_other_hosts():
     window = WINDOWS[0]
     assert loss_between(job, {"a"}, [inside, between], STEP, 0.0, window) == pytest.approx(0.05 / STEP)
     assert loss_between(job, {"a"}, [inside], STEP, 0.0, window) == 1.0
+
+
+def hosts_named(inside, between, count=10):
+    """Return the hosts that are named in a pipeline of two stages and two replicas, of two ranks a host."""
+    hosts = {"a0": "A", "a1": "A", "b0": "B", "b1": "B", "c0": "C", "c1": "C", "d0": "D", "d1": "D"}
+    within = {f"in {host}": [rank for rank in hosts if hosts[rank] == host] for host in "ABCD"}
+    across = {
+        f"data {one}{two}{place}": [f"{one}{place}", f"{two}{place}"] for one, two in ("ab", "cd") for place in "01"
+    }
+    job = Job(0.0, 0.0, hosts=hosts, exchanges={rank: Exchange() for rank in hosts})
+    for name, ranks in {**within, **across}.items():
+        nodes = 1 if name in within else 2
+        job.communicators[name] = Communicator(
+            len(ranks), nodes, 0, 0.0, hosts[ranks[0]], members=dict.fromkeys(ranks, 0.0)
+        )
+    found = {
+        "inside": Pool(list(within), inside=True, frequency=32, laps=laps(*inside)),
+        "between": Pool(list(across), frequency=2, laps=laps(*between)),
+    }
+    ranks, named_hosts = suspects(job, found, STEP, 0.0)
+    return named_hosts, {one.rank for one in ranks}
+
+
+WAITS = [{"d0": 150, "d1": 150}] * 10
+"""D waits for a stage of its replica, which shows as lateness to C, the same stage of the other one."""
+
+
+def test_a_host_that_waits_for_a_stage_whose_work_moves_is_not_named():
+    assert hosts_named([{"b0": 400}] * 5 + [{"b1": 400}] * 5, WAITS) == ([], set())
+
+
+def test_noise_within_other_hosts_does_not_hide_a_slow_host():
+    """Another rank is the last in each step, by as much."""
+    noise = [{rank: 200} for rank in ["a0", "b0", "c0", "b1", "a1", "c1", "a0", "b0", "c0", "b1"]]
+    assert hosts_named(noise, WAITS) == (["D"], {"d0", "d1"})
+    assert hosts_named([{}] * 10, WAITS) == (["D"], {"d0", "d1"})
+
+
+def test_ranks_of_a_slow_host_that_are_late_within_it_do_not_hide_it():
+    assert hosts_named([{"b0": 20}] * 10, WAITS) == (["D"], {"d0", "d1"}), "too little to be the cause"
