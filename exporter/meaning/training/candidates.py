@@ -5,7 +5,7 @@ suspected: so much would be won without it. A suspect must cost that in several 
 lost to it, now and over the last minutes: work that is imbalanced makes one rank after the other the last.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil, comb, log
 from statistics import median
 from typing import NamedTuple
@@ -61,7 +61,10 @@ MOVED_SHARE = 0.5
 """… share of one's lateness that the other's must be, and of the other's up to which it has lost it since."""
 
 MIN_LOSS = 0.02
-"""Share of the time that a suspect must cost."""
+"""Share of the time that a suspect must cost, …"""
+
+MIN_KEPT_LOSS = 0.015
+"""… and that one must cost that is named now: noise moves what it costs by a quarter."""
 
 MORE_LOSS = 0.5
 """Share of that which each further suspect must cost: of many ranks, some are always the slowest."""
@@ -98,6 +101,7 @@ def candidate(
     seconds: float,
     now: float,
     window: Window,
+    kept: Collection[frozenset[str]] = (),
 ) -> Candidate | None:
     """Return those that are late together in a window; None if the evidence does not suffice.
 
@@ -107,6 +111,7 @@ def candidate(
         seconds: Seconds of a step.
         now: Current time.
         window: Seconds, and least number of steps.
+        kept: Those that are named now.
     """
     if len(laps) < MIN_LAPS or members < 2:
         return None
@@ -116,7 +121,8 @@ def candidate(
     # A long pause of another rank in one step hides a rank that is late in each: then the usual costs count alone.
     shortened = [{name: min(cost, usual) for name, cost in one.items()} for one in costs]
     for names in {_apart(costs, members): None, _apart(shortened, members): None}:
-        found = _examined(laps, recent, names, members, seconds, window)
+        least = MIN_KEPT_LOSS if names in kept else MIN_LOSS * (1 + MORE_LOSS * (len(names) - 1))
+        found = _examined(laps, recent, names, members, seconds, window, least)
         if found is not None:
             return found
     return None
@@ -134,8 +140,9 @@ def _examined(
     members: int,
     seconds: float,
     window: Window,
+    least: float,
 ) -> Candidate | None:
-    """Return some names if the others wait for them; see `candidate`."""
+    """Return some names if the others wait for them, and they cost at least a share of the time; see `candidate`."""
     if not names:
         return None
     gains = [_gain(laps[number][1], names) for number in recent]
@@ -144,7 +151,7 @@ def _examined(
     won = sum(positive)
     lost = sum(min(-one, typical) for one in gains if one < 0)  # a pause of another rank is long, but one step only
     loss = won / 1e6 / len(recent) / seconds
-    if loss < MIN_LOSS * (1 + MORE_LOSS * (len(names) - 1)) or won < MIN_WON_SHARE * (won + lost):
+    if loss < least or won < MIN_WON_SHARE * (won + lost):
         return None
     late = [number for number in recent if cost_of_latest(laps[number][1], names) >= typical / 2]
     is_long = window == WINDOWS[-1] and len(recent) >= MIN_LONG_LAPS

@@ -4,7 +4,7 @@ A late rank makes its group late in all its other groups. So the finest pool in 
 others names it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -53,7 +53,9 @@ Parts = Mapping[frozenset[str], HostLaps]
 """Parts of a pool by the hosts of their communicators."""
 
 
-def suspects(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float) -> tuple[list[Suspect], list[str]]:
+def suspects(
+    job: Job, found: Mapping[PoolName, Pool], seconds: float, now: float, kept: Collection[frozenset[str]] = ()
+) -> tuple[list[Suspect], list[str]]:
     """Return the ranks that a job waits for, and the hosts that are slow as a whole.
 
     Args:
@@ -61,12 +63,13 @@ def suspects(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: floa
         found: Its pools.
         seconds: Seconds of a step.
         now: Current time.
+        kept: The ranks, and the hosts, that are named now.
     """
     named: tuple[list[Suspect], list[str]] = [], []
     ordered = sorted(found.values(), key=lambda one: (-one.frequency, not one.inside))
     parts = [{} if pool.inside else _parts(job, pool) for pool in ordered]
     for window in WINDOWS:
-        ranks, hosts = _named(job, ordered, parts, seconds, now, window)
+        ranks, hosts = _named(job, ordered, parts, seconds, now, window, kept)
         # A short window detects a new straggler soon; only the longest shows reliably which others are equally late.
         if {one.rank for one in named[0]} < {one.rank for one in ranks}:
             named = ranks, hosts
@@ -74,14 +77,20 @@ def suspects(job: Job, found: Mapping[PoolName, Pool], seconds: float, now: floa
 
 
 def _named(
-    job: Job, ordered: Sequence[Pool], parts: Sequence[Parts], seconds: float, now: float, window: Window
+    job: Job,
+    ordered: Sequence[Pool],
+    parts: Sequence[Parts],
+    seconds: float,
+    now: float,
+    window: Window,
+    kept: Collection[frozenset[str]],
 ) -> tuple[list[Suspect], list[str]]:
     """Return ranks and hosts from the evidence of one window; `parts` are those of the pools."""
     candidates: list[tuple[Pool, Candidate, bool]] = []
     for pool, of_pool in zip(ordered, parts, strict=True):
         ranks = {rank for name in pool.communicators for rank in job.communicators[name].members}
-        rank = candidate(pool.laps, len(ranks), seconds, now, window)
-        host = None if pool.inside else _late_host(job, of_pool, seconds, now, window) or _as_host(job, rank)
+        rank = candidate(pool.laps, len(ranks), seconds, now, window, kept)
+        host = None if pool.inside else _late_host(job, of_pool, seconds, now, window, kept) or _as_host(job, rank)
         if not pool.inside:
             host, rank = (
                 None if one is None or _is_passed_on(ordered, _ranks_of(job, one), one, seconds, now, window) else one
@@ -125,9 +134,11 @@ def _parts(job: Job, pool: Pool) -> Parts:
     return {hosts: _by_host(job, pool, of_part) for hosts, of_part in ranks.items()}
 
 
-def _late_host(job: Job, parts: Parts, seconds: float, now: float, window: Window) -> Candidate | None:
+def _late_host(
+    job: Job, parts: Parts, seconds: float, now: float, window: Window, kept: Collection[frozenset[str]]
+) -> Candidate | None:
     """Return the hosts that are late as a whole, by the part of the pool where they cost most."""
-    found = [(candidate(laps, len(hosts), seconds, now, window), hosts) for hosts, laps in parts.items()]
+    found = [(candidate(laps, len(hosts), seconds, now, window, kept), hosts) for hosts, laps in parts.items()]
     most, of_part = max(found, key=lambda one: 0.0 if one[0] is None else one[0].loss, default=(None, frozenset()))
     if most is None or job.exchanges:
         return most

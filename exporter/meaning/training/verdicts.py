@@ -8,7 +8,7 @@ times in a row, so that a job between two verdicts does not flap.
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf
 
@@ -239,7 +239,7 @@ def _of_steps(
     is_counted = any(len(pool.laps) >= MIN_LAPS for pool in found.values())
     if given is not None and given.verdict in (Verdict.STRAGGLER, Verdict.IMBALANCED) and not is_counted:
         return given  # the operations of a step are counted in another way since
-    ranks, hosts = stragglers.suspects(job, found, step, now)
+    ranks, hosts = stragglers.suspects(job, found, step, now, _kept(given))
     names = frozenset(one.rank for one in ranks)
     is_slow = known.bandwidth is not None and known.bandwidth < MIN_BANDWIDTH_SHARE
     network = _network_loss(job, memory, shares, step, is_slow=is_slow)
@@ -251,6 +251,13 @@ def _of_steps(
         return replace(known, verdict=Verdict.NETWORK, loss=waited, communicators=shares)
     verdict = Verdict.IMBALANCED if ranks or waited >= MIN_WAITED_RATIO else Verdict.FINE
     return replace(known, verdict=verdict, loss=waited)
+
+
+def _kept(given: Judgement | None) -> Collection[frozenset[str]]:
+    """Return the ranks, and the hosts, that are named as stragglers now."""
+    if given is None or given.verdict is not Verdict.STRAGGLER:
+        return ()
+    return (frozenset(one.rank for one in given.ranks), frozenset(given.hosts))
 
 
 def _network_loss(job: Job, memory: JobMemory, shares: Mapping[str, float], step: float, *, is_slow: bool) -> float:

@@ -27,8 +27,8 @@ def laps(*costs, first=RUNNING):
     }
 
 
-def named(steps, members=128, window=WINDOWS[0]):
-    found = candidate(steps, members, STEP, 0.0, window)
+def named(steps, members=128, window=WINDOWS[0], kept=()):
+    found = candidate(steps, members, STEP, 0.0, window, kept)
     return None if found is None else set(found.names)
 
 
@@ -122,6 +122,18 @@ def test_a_rank_costs_no_more_than_its_host_shows_to_other_hosts():
     window = WINDOWS[0]
     assert loss_between(job, {"a"}, [inside, between], STEP, 0.0, window) == pytest.approx(0.05 / STEP)
     assert loss_between(job, {"a"}, [inside], STEP, 0.0, window) == 1.0
+
+
+@pytest.mark.parametrize(("cost", "expected"), [(41, {"a"}), (36, None), (29, None)])
+def test_a_suspect_costs_a_fiftieth_of_the_time(cost, expected):
+    """Of steps of 2 s."""
+    assert named(laps(*[{"a": cost}] * 6)) == expected
+
+
+@pytest.mark.parametrize(("cost", "expected"), [(36, {"a"}), (29, None)])
+def test_a_name_that_is_given_is_kept_while_noise_may_explain_what_it_costs_less(cost, expected):
+    assert named(laps(*[{"a": cost}] * 6), kept=[frozenset("a")]) == expected
+    assert named(laps(*[{"a": cost}] * 6), kept=[frozenset("b"), frozenset("ab")]) is None, "it is another name"
 
 
 def hosts_named(inside, between, count=10):
