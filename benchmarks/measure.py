@@ -1,5 +1,6 @@
 """What the benchmarks share: CPU of processes by the scheduler's own accounting, peers started and ended, figures."""
 
+import gzip
 import http.client
 import os
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 """What a Prometheus server asks for."""
@@ -73,9 +75,9 @@ def peer(program: str) -> str | None:
 
 
 @contextmanager
-def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: Sequence[str], output: int | IO[bytes] = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process while it is needed."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
     try:
         yield process
     finally:
@@ -106,9 +108,16 @@ class Scraper:
 
     def scrape(self) -> int:
         """Scrape once; return the bytes of the body."""
+        return len(self._body())
+
+    def text(self) -> str:
+        """Scrape once; return the text."""
+        return gzip.decompress(self._body()).decode()
+
+    def _body(self) -> bytes:
         self._connection.request("GET", self._path, headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
         answer = self._connection.getresponse()
         body = answer.read()
         if answer.status != http.HTTPStatus.OK:
             raise RuntimeError(f"{self._path}: {answer.status} {answer.reason}")
-        return len(body)
+        return body
