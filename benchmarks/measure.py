@@ -82,16 +82,20 @@ def running(command: Sequence[str], output: int | IO[bytes] = subprocess.DEVNULL
         yield process
     finally:
         process.terminate()
-        process.wait(10)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 class Scraper:
     """Scrapes one exporter as Prometheus does: one kept connection, OpenMetrics, gzip."""
 
-    def __init__(self, port: int, path: str = "/metrics") -> None:
-        """Take where to scrape."""
+    def __init__(self, port: int, path: str = "/metrics", timeout: float = 10.0) -> None:
+        """Take where to scrape, and for how many seconds to wait."""
         self._port, self._path = port, path
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
 
     def wait(self, seconds: float = 15.0) -> float:
         """Wait until it answers; return the seconds that took."""

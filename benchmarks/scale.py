@@ -2,7 +2,8 @@
 
     python benchmarks/scale.py collectors --nodes 128,512,2048 --collectors 1,2,4
     python benchmarks/scale.py pollers --switches 50,200,1000 --pollers 1,2,4
-    python benchmarks/scale.py prometheus --series 100000,400000
+    python benchmarks/scale.py prometheus --series 50000,200000
+    python benchmarks/scale.py sizes --nodes 100,1000,10000
 
 All processes are real ones; hosts and switches are simulated. CPU is what the scheduler accounts, so that other work on
 the machine changes it little. docs/scale.md has the figures, and what follows from them.
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import scale_collectors
 import scale_pollers
 import scale_prometheus
+import scale_sizes
 
 
 def collectors(chosen: argparse.Namespace) -> Iterator[object]:
@@ -40,6 +42,11 @@ def prometheus(chosen: argparse.Namespace) -> Iterator[object]:
         yield scale_prometheus.measure(scale_prometheus.Case(series, chosen.divide, chosen.scrapes))
 
 
+def sizes(chosen: argparse.Namespace) -> Iterator[object]:
+    """Compute the sizes of fabrics from what was measured."""
+    yield scale_sizes.table(chosen.nodes)
+
+
 def numbers(text: str) -> list[int]:
     """Parse numbers separated by commas."""
     return [int(part) for part in text.split(",")]
@@ -64,9 +71,12 @@ def flags() -> argparse.ArgumentParser:
     part.add_argument("--seconds", type=float, default=60.0, help="seconds of the measurement")
     part = parts.add_parser("prometheus", help="Prometheus with the shipped rules")
     part.set_defaults(measure=prometheus)
-    part.add_argument("--series", type=numbers, default=[100_000, 400_000], help="numbers of series, at least")
+    part.add_argument("--series", type=numbers, default=[50_000, 200_000], help="numbers of series, at least")
     part.add_argument("--divide", type=float, default=3.0, help="factor by which all times are divided")
-    part.add_argument("--scrapes", type=int, default=120, help="scrapes of each target")
+    part.add_argument("--scrapes", type=int, default=100, help="scrapes of each target")
+    part = parts.add_parser("sizes", help="compute what fabrics need, from what was measured")
+    part.set_defaults(measure=sizes)
+    part.add_argument("--nodes", type=numbers, default=[100, 1000, 10_000], help="numbers of nodes")
     return parser
 
 

@@ -105,8 +105,7 @@ class Measured:
             f" the longest read with its verdicts {self.longest:.2f} s, {self.missed} left out\n"
             f"  broker: {self.broker[0]:.3f} of a core, {self.broker[1]:.1f} MiB; hosts: {self.publishers:.3f} of a"
             f" core\n"
-            f"  a scrape of one collector: {self.scrape.seconds * 1e3:.0f} ms CPU, {self.scrape.series:,} series,"
-            f" {self.scrape.size / 1e6:.2f} MB, {self.scrape.compressed / 1e6:.3f} MB compressed"
+            f"  a scrape of one collector: {self.scrape}"
         )
 
 

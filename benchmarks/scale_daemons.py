@@ -20,6 +20,9 @@ SCRAPES = 4
 REST = 2.5
 """Seconds between these, in which there is new data."""
 
+TIMEOUT = 60.0
+"""Seconds that a scrape may take here: Prometheus gives up after ten by default."""
+
 
 class Page:
     """What a daemon exports.
@@ -70,12 +73,28 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class Scraped:
-    """What one scrape costs: CPU seconds, series, and bytes before and after compression."""
+    """What one scrape costs.
+
+    Attributes:
+        seconds: CPU seconds of the daemon.
+        longest: Seconds of the longest until it was received.
+        series: Series.
+        size: Bytes.
+        compressed: Bytes after compression, as they are sent.
+    """
 
     seconds: float
+    longest: float
     series: int
     size: int
     compressed: int
+
+    def __str__(self) -> str:
+        """Return a text for people."""
+        return (
+            f"{self.seconds * 1e3:.0f} ms CPU, {self.longest:.2f} s at most, {self.series:,} series,"
+            f" {self.size / 1e6:.2f} MB, {self.compressed / 1e6:.3f} MB compressed"
+        )
 
 
 @contextmanager
@@ -91,7 +110,7 @@ def daemons(configs: Sequence[Mapping[str, object]], folder: Path, *flags: Seque
             words = [sys.executable, "-m", "exporter", "run", f"--config.file={path}"]
             words += [f"--web.listen-address=127.0.0.1:{port}", *(flags[number] if flags else ())]
             process = stack.enter_context(running(words))
-            made.append(Daemon(process.pid, Scraper(port)))
+            made.append(Daemon(process.pid, Scraper(port, timeout=TIMEOUT)))
         for one in made:
             one.scraper.wait(60.0)
         yield made
@@ -102,10 +121,12 @@ def scraped(daemon: Daemon) -> Scraped:
     began, before = time.monotonic(), daemon.cpu()
     time.sleep(REST * SCRAPES)
     between, idle_until = daemon.cpu(), time.monotonic()
-    compressed = 0
+    compressed, longest = 0, 0.0
     for _ in range(SCRAPES):
+        asked = time.monotonic()
         compressed = daemon.scraper.scrape()
+        longest = max(longest, time.monotonic() - asked)
         time.sleep(REST)
     used = daemon.cpu() - between - (between - before) * (time.monotonic() - idle_until) / (idle_until - began)
     page = daemon.page()
-    return Scraped(max(0.0, used) / SCRAPES, page.series, len(page.text), compressed)
+    return Scraped(max(0.0, used) / SCRAPES, longest, page.series, len(page.text), compressed)

@@ -35,6 +35,10 @@ MEASURED = 0.25
 """Share of the scrapes over which the cost of rules is measured, before."""
 
 
+SHOWN = 5
+"""Groups and rules that are printed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """What is measured: series at least, the factor by which times are divided, and scrapes of each target."""
@@ -58,6 +62,7 @@ class Measured:
         sample: CPU seconds of a sample that is scraped and stored, without rules.
         evaluation: CPU seconds of one evaluation of all rules.
         groups: Seconds of the last evaluation of each group, the longest first.
+        slowest: Seconds of the last evaluation of each rule, the longest first.
         missed: Evaluations missed.
         failed: Evaluations of rules that failed.
         stored: Bytes of a sample on disk, in a block.
@@ -73,6 +78,7 @@ class Measured:
     sample: float
     evaluation: float
     groups: Mapping[str, float]
+    slowest: Mapping[str, float]
     missed: int
     failed: int
     stored: float
@@ -80,7 +86,7 @@ class Measured:
 
     def __str__(self) -> str:
         """Return lines for people."""
-        copies, slow = self.copies, list(self.groups.items())[:4]
+        copies = self.copies
         return (
             f"{copies * HOSTS} hosts, {copies * SWITCHES} switches, {copies * RANKS} ranks: {self.scraped:,} series"
             f" scraped, {self.head:,} with those of rules; times divided by {self.case.divide:g}\n"
@@ -88,11 +94,14 @@ class Measured:
             f" {self.heap:.0f} MiB, {self.heap * 2**10 / self.head:.2f} KiB a series\n"
             f"  a sample: {self.sample * 1e6:.2f} µs CPU, {self.stored:.2f} bytes in a block\n"
             f"  an evaluation of all rules: {self.evaluation:.3f} s CPU,"
-            f" {self.evaluation / copies / HOSTS * 1e3:.2f} ms a host; groups"
-            f" {', '.join(f'{name} {seconds:.2f} s' for name, seconds in slow)}; missed {self.missed}, failed"
-            f" {self.failed}\n"
+            f" {self.evaluation / copies / HOSTS * 1e3:.2f} ms a host; groups {_longest(self.groups)}; rules"
+            f" {_longest(self.slowest)}; missed {self.missed}, failed {self.failed}\n"
             f"  the page of a host: {self.page[0]:,} series, {self.page[1]:,} bytes, {self.page[2]:,} compressed"
         )
+
+
+def _longest(durations: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {seconds:.2f} s" for name, seconds in list(durations.items())[:SHOWN])
 
 
 class _Prometheus:
@@ -108,6 +117,12 @@ class _Prometheus:
 
     def page(self) -> Page:
         return Page(self.request("/metrics"))
+
+    def rules(self) -> dict[str, float]:
+        """Return the seconds of the last evaluation of each rule, the longest first."""
+        groups = json.loads(self.request("/api/v1/rules"))["data"]["groups"]
+        rules = [(rule["evaluationTime"], rule["name"]) for group in groups for rule in group["rules"]]
+        return {name: seconds for seconds, name in sorted(rules, reverse=True)}
 
     def wait(self) -> None:
         for _ in range(600):
@@ -149,7 +164,8 @@ def measure(case: Case) -> Measured | None:
             time.sleep(case.scrapes * (1 - MEASURED - WITHOUT_RULES) * interval)
             before = server.used()
             time.sleep(case.scrapes * MEASURED * interval)
-            after, page, resident = server.used(), server.page(), resident_mebibytes(process.pid)
+            after, page, slowest = server.used(), server.page(), server.rules()
+            resident = resident_mebibytes(process.pid)
             config.write_text(json.dumps(_config(pages, copies, port, interval, [])))
             server.request("/-/reload", post=True)
             time.sleep(interval)
@@ -158,7 +174,7 @@ def measure(case: Case) -> Measured | None:
             end = server.used()
             stored = _stored(server, folder)
     sample = (end[0] - idle[0]) / (end[1] - idle[1])
-    rules_used = after[0] - before[0] - sample * (after[1] - before[1])
+    evaluating = after[0] - before[0] - sample * (after[1] - before[1])
     durations = page.labelled("prometheus_rule_group_last_duration_seconds")
     return Measured(
         case,
@@ -168,8 +184,9 @@ def measure(case: Case) -> Measured | None:
         resident,
         page.value("go_memstats_heap_inuse_bytes") / 2**20,
         sample,
-        rules_used / max(1.0, after[2] - before[2]),
+        evaluating / max(1.0, after[2] - before[2]),
         dict(sorted(((name.rpartition(";")[2].strip('"'), one) for name, one in durations), key=lambda pair: -pair[1])),
+        slowest,
         round(page.value("prometheus_rule_group_iterations_missed_total")),
         round(page.value("prometheus_rule_evaluation_failures_total")),
         stored,
