@@ -68,6 +68,7 @@ class Measured:
         resident: MiB of each collector.
         lags: Seconds from the publication of operations until they are in the verdicts of a scrape, of all scrapes.
         lost: Batches and operations that did not arrive or were not used.
+        behind: Operations that were published and are not in the verdicts, QUIET seconds after the end.
         longest: Seconds of the longest read with its verdicts, of those that were scraped.
         missed: Reads that were left out since the one before was not done.
         verdicts: Jobs with a verdict other than that there is not enough data.
@@ -83,6 +84,7 @@ class Measured:
     resident: Sequence[float]
     lags: Sequence[float]
     lost: int
+    behind: int
     longest: float
     missed: int
     verdicts: int
@@ -101,7 +103,7 @@ class Measured:
             f" operation, {sum(self.cpu) / ranks * 1000:.4f} CPU s a second for 1,000 ranks;"
             f" resident {_each(self.resident, '.0f')} MiB\n"
             f"  lag from publication to verdict: mean {sum(self.lags) / len(self.lags):.1f} s, most"
-            f" {max(self.lags):.1f} s; lost: {self.lost}; verdicts on {self.verdicts} jobs;"
+            f" {max(self.lags):.1f} s; lost: {self.lost}, behind at the end: {self.behind}; verdicts on {self.verdicts} jobs;"
             f" the longest read with its verdicts {self.longest:.2f} s, {self.missed} left out\n"
             f"  broker: {self.broker[0]:.3f} of a core, {self.broker[1]:.1f} MiB; hosts: {self.publishers:.3f} of a"
             f" core\n"
@@ -195,6 +197,7 @@ def _watch(case: Case, collectors: Sequence[Daemon], broker: int, publishers: in
     shares = [(cpu_seconds(pid) - used) / took for pid, used in zip((broker, publishers, *pids), before, strict=True)]
     resident = [one.resident() for one in collectors]
     time.sleep(ENDING + QUIET)
+    taken = sum(one.page().value("fabric_collector_operations_total") for one in collectors)
     scrape = scraped(collectors[0])
     lines = _published(path)
     first, last = (lines[min(bisect_left(lines, (at,)), len(lines) - 1)] for at in (began, began + took))
@@ -207,6 +210,7 @@ def _watch(case: Case, collectors: Sequence[Daemon], broker: int, publishers: in
         resident,
         [lag for times in seen for lag in _lags(case, lines, times)],
         last.lost + sum(_lost(page) for page in pages),
+        sum(lines[-1].operations) - round(taken),
         longest,
         round(sum(page.value("fabric_source_overruns_total", 'source="collector"') for page in pages)),
         sum(_judged(page) for page in pages),
