@@ -137,9 +137,10 @@ class _Prometheus:
     def used(self) -> tuple[float, float, float]:
         """Return CPU seconds, samples and evaluations so far."""
         page = self.page()
-        evaluations = page.values("prometheus_rule_group_iterations_total")
+        scheduled = page.values("prometheus_rule_group_iterations_total")  # of each group, whether done or missed
+        done = sum(scheduled) - page.value("prometheus_rule_group_iterations_missed_total")
         samples = page.value("prometheus_tsdb_head_samples_appended_total")
-        return cpu_seconds(self.pid), samples, sum(evaluations) / max(1, len(evaluations))
+        return cpu_seconds(self.pid), samples, done / max(1, len(scheduled))
 
 
 def measure(case: Case) -> Measured | None:

@@ -26,7 +26,7 @@ DAY = 86_400
 NODE_SERIES, NODE_BYTES = 1311, 10_500
 """Series of a node with eight ranks, and bytes of its page after compression."""
 
-PORT_SERIES, PORT_BYTES, PORT_SCRAPE = 41.3, 400, 22e-6
+PORT_SERIES, PORT_BYTES, PORT_SCRAPE = 41.3, 400, 28e-6
 """Series of a switch port, their bytes after compression, and CPU seconds of the poller for them in a scrape."""
 
 POLL_CPU, SWITCH_MIB, POLLER_MIB = 8.0e-3, 1.35, 45
@@ -35,13 +35,13 @@ POLL_CPU, SWITCH_MIB, POLLER_MIB = 8.0e-3, 1.35, 45
 RANK_SERIES, RANK_BYTES = 3.1, 24
 """Series of a rank at a collector, and their bytes after compression."""
 
-OPERATION_CPU, BATCH_CPU, RANK_MIB, COLLECTOR_MIB = 16e-6, 450e-6, 0.036, 45
+OPERATION_CPU, BATCH_CPU, RANK_MIB, COLLECTOR_MIB = 14e-6, 550e-6, 0.036, 45
 """CPU seconds of an operation, and of a batch besides; MiB of a rank, and of a collector without any."""
 
 BATCH_BYTES, BROKER_CPU = 2690, 75e-6
 """Bytes of a batch of a host, and CPU seconds of the broker to receive and deliver it."""
 
-SERIES_KIB, SAMPLE_CPU, SAMPLE_BYTES, RULES_CPU = 5.8, 2.0e-6, 3.4, 33e-3
+SERIES_KIB, SAMPLE_CPU, SAMPLE_BYTES, RULES_CPU = 6.0, 2.1e-6, 3.4, 33e-3
 """Of Prometheus: KiB of a series, CPU seconds and bytes on disk of a sample, and CPU seconds of an evaluation for each
 node."""
 
