@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py collectors --nodes 128,512,2048 --collectors 1,2,4
     python benchmarks/scale.py pollers --switches 50,200,1000 --pollers 1,2,4
-    python benchmarks/scale.py prometheus --series 50000,200000
+    python benchmarks/scale.py prometheus --series 50000,100000,200000
     python benchmarks/scale.py sizes --nodes 100,1000,10000
 
 All processes are real ones; hosts and switches are simulated. CPU is what the scheduler accounts, so that other work on
@@ -71,7 +71,7 @@ def flags() -> argparse.ArgumentParser:
     part.add_argument("--seconds", type=float, default=60.0, help="seconds of the measurement")
     part = parts.add_parser("prometheus", help="Prometheus with the shipped rules")
     part.set_defaults(measure=prometheus)
-    part.add_argument("--series", type=numbers, default=[50_000, 200_000], help="numbers of series, at least")
+    part.add_argument("--series", type=numbers, default=[50_000, 100_000, 200_000], help="numbers of series, at least")
     part.add_argument("--divide", type=float, default=3.0, help="factor by which all times are divided")
     part.add_argument("--scrapes", type=int, default=100, help="scrapes of each target")
     part = parts.add_parser("sizes", help="compute what fabrics need, from what was measured")

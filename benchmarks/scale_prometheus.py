@@ -122,7 +122,8 @@ class _Prometheus:
         """Return the seconds of the last evaluation of each rule, the longest first."""
         groups = json.loads(self.request("/api/v1/rules"))["data"]["groups"]
         rules = [(rule["evaluationTime"], rule["name"]) for group in groups for rule in group["rules"]]
-        return {name: seconds for seconds, name in sorted(rules, reverse=True)}
+        longest = {name: seconds for seconds, name in sorted(rules)}  # of rules with one name, that of the longest
+        return dict(sorted(longest.items(), key=lambda pair: -pair[1]))
 
     def wait(self) -> None:
         for _ in range(600):

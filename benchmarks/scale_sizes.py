@@ -45,12 +45,13 @@ SERIES_KIB, SAMPLE_CPU, SAMPLE_BYTES, RULES_CPU = 6.0, 2.1e-6, 3.4, 33e-3
 """Of Prometheus: KiB of a series, CPU seconds and bytes on disk of a sample, and CPU seconds of an evaluation for each
 node."""
 
-# Chosen, so that there is room for twice as much.
+# Chosen, so that there is room for about twice as much.
 
 OPERATIONS = 5
 """Operations of a rank in a second: 20 in a step of four seconds."""
 
 POLLER_SWITCHES = 250
+
 COLLECTOR_OPERATIONS = 20_480
 SERVER_SERIES = 2_000_000
 SERVER_NODES = 500

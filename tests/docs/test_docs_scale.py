@@ -88,8 +88,8 @@ NUMBERS = {
     "So a server has at most {} nodes": scale_sizes.SERVER_NODES,
     "for one node they are {} kbit/s of scrapes": scale_sizes.NODE_BYTES * 8 / scale_sizes.SCRAPE / 1000,
     "kbit/s of scrapes and {} kbit/s of batches": scale_sizes.BATCH_BYTES * 8 / scale_sizes.PUBLISH / 1000,
-    "**{}**; tests allow": scale_sizes.NODE_SERIES,
-    "kB**, **{} kB** compressed": scale_sizes.NODE_BYTES / 1000,
+    "among them | {}; tests allow": scale_sizes.NODE_SERIES,
+    "kB, {} kB compressed": scale_sizes.NODE_BYTES / 1000,
 }
 """Numbers of the text, by what is around them; rounded to some percent."""
 
