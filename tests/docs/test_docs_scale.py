@@ -64,7 +64,6 @@ LIMITS = {
     "operations between two reads": f"{collector.MAX_OPERATIONS:,};"
     f" a row of progress counts as {collector.PROGRESS_COST}",
     "ranks of a communicator": f"{alignment.MAX_MEMBERS:,}",
-    "ranks of a job": f"{alignment.MAX_RANKS:,}",
     "ranks that are exported": f"{verdicts.MAX_RANKS:,}",
     "jobs": f"{dedup.MAX_JOBS:,}",
     "hosts of all jobs": f"{dedup.MAX_ALL_HOSTS:,}",
