@@ -15,7 +15,6 @@ from types import MappingProxyType
 from exporter.core.table import Table
 from exporter.daemon.runtime import spend_less_on_garbage
 from exporter.meaning.training import jobs
-from exporter.nccl.batch import Batch, Operation, Progress, Stream
 from exporter.nccl.batch_codec import decode, encode
 from exporter.simulator.training.data_parallel import DistributedDataParallel, FullyShardedDataParallel
 from exporter.simulator.training.faults import SlowRank
@@ -24,6 +23,7 @@ from exporter.simulator.training.programs import Layout
 from exporter.simulator.training.scenario import Scenario, simulate
 from exporter.sources.nccl.streams import StreamTableBuilder
 
+from large_job import GPUS, LargeJob  # isort: skip
 from measure import Limit, resident_mebibytes  # isort: skip
 from verdicts import COLLECTOR_INTERVAL, HOST_INTERVAL, Replay  # isort: skip
 
@@ -53,16 +53,8 @@ MAX_RECORD = 6.0
 MAX_QUIET = 1.0
 """Percent of a core for a job without records, at most."""
 
-HOSTS, GPUS = 2048, 8
-STAGES = 8
-"""The large job: tensor groups of the eight ranks of a host, and data groups between the 256 hosts of a stage."""
-
-STEP = 4.0
-"""Seconds of its steps."""
-
-TENSOR_OPERATIONS = 16
-"""Operations of a tensor group in a step; with two of a data group, one of all ranks, and one between stages, a rank
-has five a second."""
+HOSTS = 2048
+"""Hosts of the large job, whose ranks have five operations a second each."""
 
 LARGE_SECONDS = 120
 MAX_LARGE_SECONDS = 1.0
@@ -70,8 +62,6 @@ MAX_LARGE_SECONDS = 1.0
 
 MAX_LARGE_MEMORY = 1024.0
 """… MiB of the process."""
-
-_NAMES = [f"gpu-{host:04}" for host in range(HOSTS)]
 
 
 def run() -> list[Limit]:
@@ -118,7 +108,7 @@ def large() -> Iterator[Limit]:
     decoded = 0
     chance = Random(1)
     due = sorted((chance.random() * HOST_INTERVAL, host) for host in range(HOSTS))
-    late = [[abs(chance.gauss(0, 300)) for _ in range(HOSTS * GPUS)] for _ in range(64)]
+    job = LargeJob("large", HOSTS)
     reported = [0.0] * HOSTS
     for tick in range(1, int(LARGE_SECONDS / COLLECTOR_INTERVAL) + 1):
         now = tick * COLLECTOR_INTERVAL
@@ -126,7 +116,7 @@ def large() -> Iterator[Limit]:
         while due[0][0] <= now:
             at, host = due.pop(0)
             due.append((at + HOST_INTERVAL, host))
-            parts = encode(_batch(host, reported[host], at, late, tick))
+            parts = encode(job.batch(host, reported[host], at, tick))
             reported[host] = at
             begun = time.process_time()
             for one in map(decode, parts):
@@ -151,31 +141,3 @@ def large() -> Iterator[Limit]:
     yield Limit("judging 16,384 ranks", "CPU s a second", judging / LARGE_SECONDS, MAX_LARGE_SECONDS)
     yield Limit("the same, decoded", "CPU s a second", (decoding + judging) / LARGE_SECONDS, MAX_LARGE_SECONDS)
     yield Limit("the same, resident at most", "MiB", most, MAX_LARGE_MEMORY)
-
-
-def _batch(host: int, since: float, until: float, late: Sequence[Sequence[float]], tick: int) -> Batch:
-    """Return what a host of the large job publishes."""
-    streams = list(_streams(host, since, until, late))
-    progress = [Progress(one, found[-1].sequence + 1, found[-1].sequence + 1) for one, found in streams]
-    return Batch("large", _NAMES[host], streams, progress=progress, tick=tick)
-
-
-def _streams(
-    host: int, since: float, until: float, late: Sequence[Sequence[float]]
-) -> Iterator[tuple[Stream, list[Operation]]]:
-    """Yield what the ranks of a host of the large job report of some seconds."""
-    stage, place = divmod(host, HOSTS // STAGES)
-    for gpu in range(GPUS):
-        rank = host * GPUS + gpu
-        parts = (
-            (f"tensor{host}", "AllReduce", gpu, GPUS, 1, TENSOR_OPERATIONS, 64 << 20),
-            (f"data{stage}-{gpu}", "ReduceScatter", place, HOSTS // STAGES, HOSTS // STAGES, 1, 1 << 30),
-            (f"data{stage}-{gpu}", "AllGather", place, HOSTS // STAGES, HOSTS // STAGES, 1, 1 << 30),
-            ("all", "AllReduce", rank, HOSTS * GPUS, HOSTS, 1, 4),
-            (f"pair{stage // 2}-{place}-{gpu}", "SendRecv", stage % 2, 2, 2, 1, 8 << 20),
-        )
-        for name, kind, member, ranks, nodes, count, size in parts:
-            numbers = range(int(since * count / STEP), int(until * count / STEP))
-            if numbers:
-                stream = Stream("large", name, kind, member, ranks, nodes, rank, _NAMES[host], 1000 + gpu)
-                yield stream, [Operation(n, size, 5000.0 - late[n // count % 64][rank], True, 0.0) for n in numbers]

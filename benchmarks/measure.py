@@ -1,5 +1,6 @@
 """What the benchmarks share: CPU of processes by the scheduler's own accounting, peers started and ended, figures."""
 
+import gzip
 import http.client
 import os
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 """What a Prometheus server asks for."""
@@ -73,23 +75,27 @@ def peer(program: str) -> str | None:
 
 
 @contextmanager
-def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: Sequence[str], output: int | IO[bytes] = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process while it is needed."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
     try:
         yield process
     finally:
         process.terminate()
-        process.wait(10)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 class Scraper:
     """Scrapes one exporter as Prometheus does: one kept connection, OpenMetrics, gzip."""
 
-    def __init__(self, port: int, path: str = "/metrics") -> None:
-        """Take where to scrape."""
+    def __init__(self, port: int, path: str = "/metrics", timeout: float = 10.0) -> None:
+        """Take where to scrape, and for how many seconds to wait."""
         self._port, self._path = port, path
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
 
     def wait(self, seconds: float = 15.0) -> float:
         """Wait until it answers; return the seconds that took."""
@@ -106,9 +112,16 @@ class Scraper:
 
     def scrape(self) -> int:
         """Scrape once; return the bytes of the body."""
+        return len(self._body())
+
+    def text(self) -> str:
+        """Scrape once; return the text."""
+        return gzip.decompress(self._body()).decode()
+
+    def _body(self) -> bytes:
         self._connection.request("GET", self._path, headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
         answer = self._connection.getresponse()
         body = answer.read()
         if answer.status != http.HTTPStatus.OK:
             raise RuntimeError(f"{self._path}: {answer.status} {answer.reason}")
-        return len(body)
+        return body

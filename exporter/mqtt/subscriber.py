@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from time import monotonic, perf_counter
+from time import monotonic, thread_time
 from types import TracebackType
 from typing import Self
 
@@ -74,19 +74,22 @@ _DO_NOT_SEND_RETAINED = 2
 
 
 class _Pace:
-    """Measures the work between two rests, which are as long as the work."""
+    """Measures the work between two rests, which are as long as the work.
+
+    Work is CPU time of this thread: the wait for a reader that has no room, or for a processor, is none.
+    """
 
     def __init__(self) -> None:
         self._worked = 0.0
         self.begin()
 
     def begin(self) -> None:
-        """Begin to work, after a pause."""
-        self._begun = perf_counter()
+        """Begin to work, after a pause, in which other tasks worked."""
+        self._begun = thread_time()
 
     async def rest(self) -> None:
         """Let the event loop run other tasks; wait where there was work for a slice."""
-        self._worked += perf_counter() - self._begun
+        self._worked += thread_time() - self._begun
         wait, self._worked = (self._worked, 0.0) if self._worked >= SLICE_SECONDS else (0.0, self._worked)
         await asyncio.sleep(wait)
         self.begin()

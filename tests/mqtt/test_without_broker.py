@@ -1,7 +1,9 @@
 """MQTT without a broker: topics, options, states and deduplication."""
 
+import asyncio
 import random
 import re
+from time import monotonic
 
 import msgspec
 import pytest
@@ -15,6 +17,7 @@ from exporter.mqtt.dedup import Deduplicator, SequenceWindow
 from exporter.mqtt.options import SECTION, MqttOptions, parse_broker
 from exporter.mqtt.retained_state import RetainedState
 from exporter.mqtt.states import Presence, make_state, state_changes
+from exporter.mqtt.subscriber import Subscriber
 from exporter.mqtt.topics import (
     TopicError,
     batch_filters,
@@ -28,6 +31,7 @@ from exporter.mqtt.topics import (
     slot_of,
 )
 from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.nccl.batch_codec import encode
 from exporter.nccl.decoding import FormatError
 from exporter.sources.collector import source as collector
 from tests.helpers.paths import ROOT
@@ -448,3 +452,23 @@ def test_a_jump_over_the_maximum_gap_is_not_counted_as_loss():
     window = SequenceWindow(64)
     assert [window.add(number) for number in (0, 5, (1 << 63) - 1, (1 << 63) - 2)] == [True, True, True, False]
     assert window.lost == 4
+
+
+# --- decoding
+
+
+async def test_the_wait_of_a_reader_without_room_is_not_counted_as_work():
+    """A rest is as long as the work before it; a reader that waits for a second must not cost another one."""
+    subscriber = Subscriber(MqttOptions(broker="127.0.0.1"))
+    stream = Stream("llm", "0x1", "AllReduce", 0, 2, None, 0, "gpu-9", 88)
+    for tick in range(3):
+        (payload,) = encode(Batch("llm", "gpu-9", [(stream, [Operation(tick, 8, 5.0, None)])], tick=tick))
+        subscriber._on_received(batch_topic("llm", "gpu-9"), payload)
+    begun, waits = monotonic(), []
+    async for _ in subscriber.batches():
+        waits.append(monotonic() - begun)
+        if len(waits) == 3:
+            break
+        await asyncio.sleep(0.5)
+        begun = monotonic()
+    assert max(waits) < 0.4

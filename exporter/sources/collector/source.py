@@ -129,10 +129,10 @@ class CollectorSource:
 
     async def _receive(self, subscriber: "Subscriber") -> None:
         async for batch in subscriber.batches():
-            self._add_batch(batch)
-            while self._waiting >= MAX_OPERATIONS:  # the next read takes them
+            while self._waiting and self._waiting + _cost(batch) > MAX_OPERATIONS:  # the next read takes them
                 self._has_room.clear()
                 await self._has_room.wait()
+            self._add_batch(batch)
 
     def _add_losses(self, batch: Batch) -> None:
         """Keep the number of timings that a sender lost; that of one that is forgotten is added to the others'."""
@@ -225,6 +225,11 @@ class CollectorSource:
             },
         )
         return built.table(self._keepers[COLLECTOR], now)
+
+
+def _cost(batch: Batch) -> int:
+    """Return how many operations take as much memory as a batch."""
+    return batch.operations() + PROGRESS_COST * len(batch.progress)
 
 
 def _build(options: CollectorOptions, context: Context) -> list[Source]:

@@ -240,6 +240,31 @@ async def test_timings_over_the_limit_are_dropped_and_counted(monkeypatch):
     assert (source._accepted, source._dropped) == (3, 2)
 
 
+async def test_a_batch_that_does_not_fit_waits_for_the_next_read(monkeypatch):
+    monkeypatch.setattr(collector, "MAX_OPERATIONS", 10)
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"), Supervisor())
+    stream = Stream("llm", "0x1", "AllReduce", 0, 2, None, 0, "gpu-9", 88)
+
+    class Subscriber:
+        async def batches(self):
+            for first in range(0, 40, 4):
+                operations = [Operation(first + one, 8, 5.0, None) for one in range(4)]
+                yield Batch("llm", "gpu-9", [(stream, operations)])
+
+    receiving = asyncio.create_task(source._receive(Subscriber()))
+    taken = []
+    for _ in range(5):
+        await asyncio.sleep(0)
+        streams, source._streams, source._waiting = source._streams, StreamTableBuilder(), 0
+        source._has_room.set()
+        (operations,) = streams.table(1.0).values("operations")
+        taken.append([one[0] for one in operations.taken])
+        await asyncio.sleep(0)
+    receiving.cancel()
+    assert taken == [list(range(first, first + 8)) for first in range(0, 40, 8)]
+    assert (source._accepted, source._dropped) == (40, 0)
+
+
 def test_ranks_claimed_by_several_processes_are_named_by_host_and_process():
     """A restarted job has other communicators, whose ranks are not disputed."""
     source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"), Supervisor())
