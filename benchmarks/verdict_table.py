@@ -33,6 +33,9 @@ ONSET, LONG_ONSET = 30.0, 100.0
 SECONDS, LONG_SECONDS = 120.0, 300.0
 """… and seconds from then to the end of the job."""
 
+RARE_SECONDS = 600.0
+"""The same for a fault in a few of the long steps, or of those of several seconds."""
+
 HANG_SECONDS = 240.0
 """The same for ranks that stop."""
 
@@ -56,6 +59,9 @@ LAYOUTS: Mapping[str, Callable[[], Layout]] = MappingProxyType(
 )
 """Jobs by name: 16 to 64 ranks, or as many as the name ends with."""
 
+LONG_STEPS = frozenset({"fsdp-300", "ddp-20s", "megatron-20s"})
+"""Jobs whose steps take four seconds and more."""
+
 FEEDS: Mapping[str, bool] = MappingProxyType({"arrivals": True, "durations": False})
 """Feeds by name, and whether their records have arrivals."""
 
@@ -71,6 +77,7 @@ class Case(NamedTuple):
         variation: How hardware and work vary.
         loss: Share of the records that are lost.
         comes_and_goes: Whether the fault does; then it is right too if nothing is named.
+        is_rare: Whether the fault is in a few steps only.
     """
 
     verdict: Verdict | None
@@ -80,6 +87,7 @@ class Case(NamedTuple):
     variation: Variation = Variation()
     loss: float = 0.0
     comes_and_goes: bool = False
+    is_rare: bool = False
 
 
 STRAGGLER, NETWORK, HANG = Verdict.STRAGGLER, Verdict.NETWORK, Verdict.HANG
@@ -106,7 +114,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "rank late by 10 %": Case(STRAGGLER, RANK, _late(0.12)),
         "rank late by 30 %": Case(STRAGGLER, RANK, _late(0.3)),
         "rank late by 10 %, 30 % lost": Case(STRAGGLER, RANK, _late(0.12), loss=0.3),
-        "rank late in each 5th step": Case(STRAGGLER, RANK, _late(0.5, every=5)),
+        "rank late in each 5th step": Case(STRAGGLER, RANK, _late(0.5, every=5), is_rare=True),
         "rank late for 30 s of 120 s": Case(STRAGGLER, RANK, _late(0.2, on=30.0), comes_and_goes=True),
         "two late ranks": Case(
             STRAGGLER,
@@ -151,6 +159,8 @@ def run(case: Case, layout: str, *, arrivals: bool) -> Row:
     is_long = layout.endswith("-20s")
     onset = LONG_ONSET if is_long else ONSET
     lasting = HANG_SECONDS if case.verdict is HANG else LONG_SECONDS if is_long or case.comes_and_goes else SECONDS
+    if case.is_rare and layout in LONG_STEPS:
+        lasting = RARE_SECONDS
     scenario = Scenario(
         LAYOUTS[layout](),
         onset + lasting,
