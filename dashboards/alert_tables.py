@@ -1,6 +1,7 @@
 """Tables of the alerts that fire: of the whole fabric, of a host, of switches and of jobs.
 
-Alerts of one name and one job are one row, with the place if it is one, else with the number of places.
+Alerts of one name and one job are one row, with the place if it is one, else with the names of the first two, and the
+number of others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,32 +17,23 @@ ROLES = meaning({"cause": ("alert", "text"), "consequence": ("consequence", FAIN
 KEY = ("severity", "role", "alertname", "train_job")
 """Labels by which rows are distinguished."""
 
-PLURALS: Mapping[str, str] = MappingProxyType(
-    {
-        "host": "hosts",
-        "switch": "switches",
-        "place": "places",
-        "rail": "rails",
-        "port": "ports",
-        "rank": "ranks",
-    }
-)
-"""Labels of which a row has the value if all its alerts have the same, and words for several values."""
+PLACES = ("host", "switch", "place")
+"""Labels that name a place. Several are in `place`: a single host or switch has a board, to which its name links."""
+
+PLURALS: Mapping[str, str] = MappingProxyType({"rail": "rails", "port": "ports", "rank": "ranks"})
+"""Labels of parts of a place, and words for several of them, which are counted."""
 
 FIRST_CAUSE = "first_cause"
 """A column of alerts of jobs: the likeliest cause, with its place."""
 
-PLACES = ("host", "switch", "place")
-"""Of these, several are counted in `place`: a host or a switch has a board, to which its name links."""
-
 WIDTHS: Mapping[str, int] = MappingProxyType(
     {
-        "severity": 90,
+        "severity": 80,
         "role": 105,
         "train_job": 80,
         "host": 85,
         "switch": 75,
-        "place": 95,
+        "place": 205,
         "rail": 60,
         "port": 100,
         "rank": 60,
@@ -50,7 +42,7 @@ WIDTHS: Mapping[str, int] = MappingProxyType(
 )
 """Widths of columns in pixels; names of alerts have the room that others leave."""
 
-WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 110, "host": 150, "switch": 130, "place": 110})
+WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 90, "host": 120, "switch": 90})
 """The same in a panel of the whole width: names of hosts and switches may be long."""
 
 
@@ -58,7 +50,7 @@ def firing(
     title: str,
     matchers: str = "",
     *,
-    details: Sequence[str] = (*PLURALS, FIRST_CAUSE),
+    details: Sequence[str] = (*PLACES, *PLURALS, FIRST_CAUSE),
     width: int,
     height: int = HEIGHT,
 ) -> Panel:
@@ -75,11 +67,11 @@ def firing(
     return table_of(
         title,
         "Alerts that fire: what is wrong, where, and since when. A consequence is an alert that Alertmanager mutes, as"
-        " another one that fires is its cause. Alerts of one name and job are one row, with the number of places. The"
-        " runbook of each is docs/runbooks/ and its name.",
+        " another one that fires is its cause. Alerts of one name and job are one row, with the places, the oldest first."
+        " The runbook of each is docs/runbooks/ and its name.",
         [
             Column("since", "dateTimeAsIsoNoDateIfToday", f"1000 * {rows}", width=85),
-            Column("for", "s", f"time() - {rows}", decimals=0, width=70),
+            *([Column("for", "s", f"time() - {rows}", decimals=0, width=70)] if width == FULL else ()),
         ],
         labels=KEY,
         key="row",
@@ -118,12 +110,12 @@ def _detail(matchers: str, label: str) -> str:
         of_job = "count by (train_job) (host:fabric_nccl_job:info)"
         hosts = f"count by (row, train_job) (group by (row, train_job, host) ({_alerts(matchers, 'host')}))"
         whole = f"({hosts} > 1) == on (train_job) group_left () {of_job}"
-        numbers = [_number(matchers, place, "place") for place in PLACES]
-        parts = [f'label_replace({whole}, "place", "all hosts", "", "")', *numbers, one]
+        several = [_names(matchers, place) for place in PLACES]
+        parts = [f'label_replace({whole}, "place", "all hosts", "", "")', *several, one]
     elif label in PLACES:
         parts = [one]
     else:
-        parts = [one, _number(matchers, label, label)]
+        parts = [one, _number(matchers, label)]
     return " or on (row) ".join(parts)
 
 
@@ -132,7 +124,22 @@ def _values(matchers: str, label: str) -> str:
     return f"count by (row) (group by (row, {label}) ({_alerts(matchers, label)}))"
 
 
-def _number(matchers: str, label: str, shown: str) -> str:
-    """Return the query for the rows with several values of a label, with the number of these as a label."""
+def _number(matchers: str, label: str) -> str:
+    """Return the query for the rows with several values of a label, with the number of these in it."""
     number = f'count_values by (row) ("number", {_values(matchers, label)} > 1)'
-    return f'label_replace({number}, "{shown}", "$1 {PLURALS[label]}", "number", "(.+)")'
+    return f'label_replace({number}, "{label}", "$1 {PLURALS[label]}", "number", "(.+)")'
+
+
+def _names(matchers: str, label: str) -> str:
+    """Return the query for the rows with several values of a label, with names in `place`: a, b and 2 more.
+
+    The oldest come first. PromQL joins labels of series that it has paired, not those of any number of series.
+    """
+    each = f"min by (row, {label}) ({_alerts(matchers, label)})"
+    first = f"bottomk by (row) (1, {each})"
+    second = f"bottomk by (row) (1, {each} unless on (row, {label}) {first})"
+    named = f'label_replace({first}, "first", "$1", "{label}", "(.+)")'
+    others = f'count_values by (row) ("number", {_values(matchers, label)} - 2)'
+    counted = f'label_replace({others}, "more", " and $1 more", "number", "([1-9].*)")'
+    paired = f"{second} * on (row) group_left (first) {named} * on (row) group_left (more) {counted}"
+    return f'label_join(label_join({paired}, "place", ", ", "first", "{label}"), "place", "", "place", "more")'
