@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from panels import FAINT, FULL, HEIGHT, Panel, meaning
 from tables import Column, table_of
-from training_joins import first_cause
+from training_joins import first_cause, in_words
 
 SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
 ROLES = meaning({"cause": ("alert", "text"), "consequence": ("consequence", FAINT)})
@@ -48,8 +48,7 @@ WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 90, "host": 1
 
 def firing(
     title: str,
-    matchers: str = "",
-    *,
+    *matchers: str,
     details: Sequence[str] = (*PLACES, *PLURALS, FIRST_CAUSE),
     width: int,
     height: int = HEIGHT,
@@ -58,7 +57,7 @@ def firing(
 
     Args:
         title: Title of the panel.
-        matchers: Further matchers of labels of alerts.
+        matchers: Further matchers of labels of alerts; alerts of any of several ones are shown.
         details: Labels that are shown beside those by which rows are distinguished.
         width: Width of the panel.
         height: Height of the panel.
@@ -67,8 +66,8 @@ def firing(
     return table_of(
         title,
         "Alerts that fire: what is wrong, where, and since when. A consequence is an alert that Alertmanager mutes, as"
-        " another one that fires is its cause. Alerts of one name and job are one row, with the places, the oldest first."
-        " The runbook of each is docs/runbooks/ and its name.",
+        " another one that fires is its cause. Alerts of one name and job are one row, with the places, the oldest"
+        " first. The runbook of each is docs/runbooks/ and its name.",
         [
             Column("since", "dateTimeAsIsoNoDateIfToday", f"1000 * {rows}", width=85),
             *([Column("for", "s", f"time() - {rows}", decimals=0, width=70)] if width == FULL else ()),
@@ -89,20 +88,22 @@ def firing(
 
 def number_of_rows(matchers: str) -> str:
     """Return the query for the number of rows of the table; 0 only where the rules are loaded, as records show."""
-    return f"count(count by (row) ({_alerts(matchers)})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
+    return f"count(count by (row) ({_alerts([matchers])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
 
 
-def _alerts(matchers: str, label: str = "") -> str:
+def _alerts(matchers: Sequence[str], label: str = "") -> str:
     """Return the query for the times since which alerts fire, as recorded; with a label, for those that have it."""
     with_label = f', {label}!=""' if label else ""
-    return f'alert:fabric_firing:since{{alertname=~"Fabric.+"{matchers}{with_label}}}'
+    found = " or ".join(
+        f'alert:fabric_firing:since{{alertname=~"Fabric.+"{one}{with_label}}}' for one in matchers or ("",)
+    )
+    return f"({found})" if len(matchers) > 1 else found
 
 
-def _detail(matchers: str, label: str) -> str:
+def _detail(matchers: Sequence[str], label: str) -> str:
     """Return the query for the value of a label in each row, or the number of its values."""
     if label == FIRST_CAUSE:
-        joined = f'label_join({first_cause("{}")}, "{label}", " ", "cause", "name", "port")'
-        cause = f'label_replace({joined}, "{label}", "$1", "{label}", "(.*?) *")'
+        cause = in_words(f"max by (train_job, cause, name, port) ({first_cause('{}')})")
         rows = f"group by (row, train_job) ({_alerts(matchers, 'train_job')})"
         return f"group by (row, {label}) ({rows} * on (train_job) group_left ({label}) {cause})"
     one = f"group by (row, {label}) ({_alerts(matchers, label)}) and on (row) {_values(matchers, label)} == 1"
@@ -119,18 +120,18 @@ def _detail(matchers: str, label: str) -> str:
     return " or on (row) ".join(parts)
 
 
-def _values(matchers: str, label: str) -> str:
+def _values(matchers: Sequence[str], label: str) -> str:
     """Return the query for the number of values of a label in each row."""
     return f"count by (row) (group by (row, {label}) ({_alerts(matchers, label)}))"
 
 
-def _number(matchers: str, label: str) -> str:
+def _number(matchers: Sequence[str], label: str) -> str:
     """Return the query for the rows with several values of a label, with the number of these in it."""
     number = f'count_values by (row) ("number", {_values(matchers, label)} > 1)'
     return f'label_replace({number}, "{label}", "$1 {PLURALS[label]}", "number", "(.+)")'
 
 
-def _names(matchers: str, label: str) -> str:
+def _names(matchers: Sequence[str], label: str) -> str:
     """Return the query for the rows with several values of a label, with names in `place`: a, b and 2 more.
 
     The oldest come first. PromQL joins labels of series that it has paired, not those of any number of series.

@@ -67,7 +67,7 @@ def budgets() -> list[Panel]:
             absent=BUDGET,
         ),
         lines(
-            "Model FLOPs utilization (MFU)",
+            "Model FLOPs utilization (MFU), of the peak",
             "From the operations or tokens that the job marks with its steps, else from the configured tokens of a"
             " step and its measured time. 0.55 to 0.70 is good; check the job if it is below the wanted value.",
             "percentunit",
@@ -102,7 +102,7 @@ def timings() -> list[Panel]:
     """Return panels of the completeness of timings, on which verdicts depend."""
     return [
         lines(
-            "Ranks compared",
+            "Ranks compared, of all ranks",
             "Share of the ranks of a job in collectives that could be compared. Below 0.9 there is no verdict.",
             "percentunit",
             [Query(f"min by (train_job) (fabric_nccl_matched_ranks_ratio{JOBS})", "{{train_job}}")],
@@ -142,7 +142,7 @@ def delivery() -> list[Panel]:
             absent=COLLECTOR,
         ),
         number(
-            "Batches lost",
+            "Lost, of batches",
             "Share of the batches of timings of the last 5 minutes that were lost on the way to the collectors, or"
             " rejected there.",
             _share("fabric_collector_batches_total", 'outcome!~"taken|duplicate"', 'outcome!="duplicate"'),
@@ -151,7 +151,7 @@ def delivery() -> list[Panel]:
             absent=COLLECTOR,
         ),
         number(
-            "Batches not sent",
+            "Not sent, of batches",
             "Share of the batches of timings of the last 5 minutes that hosts could not send.",
             _share("fabric_exporter_mqtt_batches_total", 'outcome!="sent"', ""),
             LOST,
