@@ -52,6 +52,7 @@ def firing(
     details: Sequence[str] = (*PLACES, *PLURALS, FIRST_CAUSE),
     width: int,
     height: int = HEIGHT,
+    absent: str = "no alert fires",
 ) -> Panel:
     """Return the table of alerts that fire: critical ones first, causes before consequences, then the oldest.
 
@@ -61,6 +62,7 @@ def firing(
         details: Labels that are shown beside those by which rows are distinguished.
         width: Width of the panel.
         height: Height of the panel.
+        absent: Text if no alert fires.
     """
     rows = f"min by (row, {', '.join(KEY)}) ({_alerts(matchers)})"
     return table_of(
@@ -76,7 +78,7 @@ def firing(
         key="row",
         more=[(_detail(matchers, label), (label,)) for label in details],
         worst=("-severity", "-role", "-since"),
-        absent="no alert fires",
+        absent=absent,
         width=width,
         height=height,
         colors={"severity": SEVERITIES, "role": ROLES},

@@ -213,7 +213,9 @@ def _hosts_with_faults() -> Panel:
             _recent("Flaps", f"{FLAPS} > bool 0", f"{FLAPS_RECENTLY} > bool 0"),
             _count("PCIe", f"(sum by (job, instance) (fabric_pci_link_degraded{{}}) > 0) * {ON_HOST}"),
             *(
-                Column(name, "percentunit", f"{share} > {PAUSE_SHARES.warning}", limits=PAUSE_SHARES, decimals=0)
+                Column(
+                    name, "percentunit", f"{share} > {PAUSE_SHARES.warning}", limits=PAUSE_SHARES, decimals=0, width=85
+                )
                 for name, share in (("Paused", PAUSED), ("Pausing", PAUSES))
             ),
             Column(
@@ -227,7 +229,7 @@ def _hosts_with_faults() -> Panel:
             _count("Late", LATE_RANKS),
         ],
         labels=["host"],
-        worst=("Alert", "Down", "Pausing", "Late", "-host"),
+        worst=("Alert", "Pausing", "Down", "-host"),
         absent="no host with a fault",
         width=12,
         height=6,

@@ -61,7 +61,7 @@ def _counts() -> list[Panel]:
             ANY,
         ),
         number(
-            "Lowest bandwidth, of the expected one",
+            "Lowest bandwidth, of expected",
             "Bus bandwidth between nodes over the expected one, of the job with the lowest: that of a baseline, of the"
             " links, or else the job's own best. Below 80 % look for its first cause in the table; below 60 % the job"
             " is network-bound, unless it waits for ranks.",
@@ -139,7 +139,7 @@ def _verdicts() -> Panel:
                 with_verdict(BANDWIDTH),
                 limits=LOW,
                 decimals=0,
-                width=165,
+                width=190,
             ),
         ],
         labels=["train_job", "verdict"],
@@ -199,6 +199,7 @@ def _trends() -> list[Panel]:
             "Alerts of jobs",
             ', train_job=~"$train_job"',
             details=("host", "place", "rank"),
+            absent="no alert of a job fires; the overview has those of hosts",
             width=14,
             height=7,
         ),

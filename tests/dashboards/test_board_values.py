@@ -347,7 +347,7 @@ def test_a_fine_job_with_a_low_bandwidth_is_not_fine_and_has_the_alert_of_its_ho
                     (f'{{train_job="d",{row},first_cause="retransmissions gpu-009"}}', 0),
                 ],
             ),
-            (query("fabric-training-Lowest bandwidth, of the expected one"), "5m", [('{train_job="d"}', 0.5)]),
+            (query("fabric-training-Lowest bandwidth, of expected"), "5m", [('{train_job="d"}', 0.5)]),
             (query("fabric-training-Fine"), "5m", [("{}", 1)]),
         ],
     )
