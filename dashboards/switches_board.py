@@ -16,7 +16,7 @@ from joins import (
     union,
 )
 from panels import ANY, FULL, HALF, QUARTER, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
-from switch_pauses import TO_HOSTS, pauses
+from switches_pauses import TO_HOSTS, pauses
 from tables import Column, info_table, table_of, top_list
 
 ON = where('switch=~"$switch"')

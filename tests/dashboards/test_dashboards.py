@@ -61,6 +61,8 @@ NOT_IN_DEMO = {
     "fabric-switches-Ports with faults-D": "they do not count blocks of FEC",
     "fabric-switches-FEC uncorrectable blocks-A": "they do not count blocks of FEC",
     "fabric-switches-Silent or restarted switches-B": "none restarts",
+    "fabric-switches-Hosts that pause a switch (PFC)-B": "its hosts count the time",
+    "fabric-switches-Switches that pause others (PFC)-A": "its switches count frames alone",
     "fabric-training-Slowed down-A": "it is compared with ten minutes",
     "fabric-training-Verdicts-B": "it is compared with ten minutes",
     "fabric-training-Step-B": "the job of the cluster does not mark its steps",
@@ -465,21 +467,29 @@ def test_limits_are_those_of_the_alerts(key, alerts):
 
 
 LIMITS_OF_COLUMNS = {
-    ("fabric-overview-Hosts with faults (paused, pausing: of time; retr.: of packets)", "Paused"): "pause",
-    ("fabric-overview-Hosts with faults (paused, pausing: of time; retr.: of packets)", "Pausing"): "pause",
-    ("fabric-overview-Jobs on hosts with faults", "Paused, of time"): "pause",
-    ("fabric-host-RDMA ports", "Paused, of time"): "pause",
-    ("fabric-host-RDMA ports", "Pausing, of time"): "pause",
-    ("fabric-switches-Hosts that pause a switch (PFC)", "Of time"): "pause",
-    ("fabric-switches-Switches that pause others (PFC)", "Of time"): "pause",
-    ("fabric-training-Hosts of jobs with faults", "Paused, of time"): "pause",
+    ("fabric-overview-Hosts with faults (paused, pausing: of time; retr.: of packets)", "Paused"): (
+        "pause_outlier",
+        "pause_share",
+    ),
+    ("fabric-overview-Hosts with faults (paused, pausing: of time; retr.: of packets)", "Pausing"): (
+        "pause_outlier",
+        "pause_share",
+    ),
+    ("fabric-overview-Jobs on hosts with faults", "Paused, of time"): ("pause_outlier", "pause_share"),
+    ("fabric-host-RDMA ports", "Paused, of time"): ("pause_outlier", "pause_share"),
+    ("fabric-host-RDMA ports", "Pausing, of time"): ("pause_outlier", "pause_share"),
+    ("fabric-switches-Hosts that pause a switch (PFC)", "Of time"): ("pause_outlier", "pause_share"),
+    ("fabric-switches-Switches that pause others (PFC)", "Of time"): ("pause_outlier", "pause_share"),
+    ("fabric-switches-Hosts that pause a switch (PFC)", "Of time, at most"): ("pause_share", "pause_storm"),
+    ("fabric-switches-Switches that pause others (PFC)", "Of time, at most"): ("pause_share", "pause_storm"),
+    ("fabric-training-Hosts of jobs with faults", "Paused, of time"): ("pause_outlier", "pause_share"),
 }
-"""Columns of shares of time in pause, by panel and title."""
+"""Columns of shares of time in pause, and sections of thresholds, for a warning and for what is bad."""
 
 
-@pytest.mark.parametrize(("panel", "column"), LIMITS_OF_COLUMNS)
-def test_limits_of_pauses_are_thresholds_of_alerts(panel, column):
-    """From the share on that is much if other hosts do not pause, and from that on which is much for each."""
+@pytest.mark.parametrize(("key", "sections"), LIMITS_OF_COLUMNS.items())
+def test_limits_of_pauses_are_thresholds_of_alerts(key, sections):
+    panel, column = key
     known = yaml.safe_load((ROOT / "alerts" / "thresholds.yml").read_text())
     (drawn,) = [
         [step["value"] for step in one["value"]["steps"]]
@@ -488,7 +498,7 @@ def test_limits_of_pauses_are_thresholds_of_alerts(panel, column):
         for one in override["properties"]
         if one["id"] == "thresholds"
     ]
-    assert drawn == [None, known["pause_outlier"]["share"], known["pause_share"]["share"]]
+    assert drawn == [None, *(known[one]["share"] for one in sections)]
 
 
 def test_switches_have_restarted_by_the_limits_of_the_alert():
