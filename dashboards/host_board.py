@@ -129,7 +129,7 @@ def _ports() -> Panel:
     )
     fec = now_or_over(f"round({FEC_LOST})", FEC_LOST_RECENTLY)
     return table_of(
-        "RDMA ports",
+        "RDMA ports (paused, pausing: of time; retrans.: of packets; transmit, receive: of speed)",
         "Each RDMA port, also one that is gone, and the switch port that it is, or was last, connected to by LLDP. One"
         " that is slower than expected has fewer lanes, or a lower rate per lane, than its siblings. Paused by its"
         " switch, and pausing it: shares of the last 5 minutes. Flaps and lost FEC blocks are those of the last 2"
@@ -139,12 +139,12 @@ def _ports() -> Panel:
             Column("Speed", "bps", _port("8 * fabric_rdma_link_speed_bytes_per_second{}")),
             Column("Expected", "bps", _port("8 * fabric_rdma_link_expected_speed_bytes_per_second{}")),
             Column(
-                "Of expected speed",
+                "Of expected",
                 "percentunit",
                 _port("fabric_rdma_link_speed_bytes_per_second{} / fabric_rdma_link_expected_speed_bytes_per_second{}"),
                 limits=Limits(1, 0.99, below=True),
                 decimals=0,
-                width=140,
+                width=120,
             ),
             *(
                 Column(
@@ -154,10 +154,10 @@ def _ports() -> Panel:
                     limits=PAUSE_SHARES,
                     decimals=0,
                 )
-                for name, share in (("Paused, of time", PAUSED), ("Pausing, of time", PAUSES))
+                for name, share in (("Paused", PAUSED), ("Pausing", PAUSES))
             ),
             Column(
-                "Retr., of packets",
+                "Retrans.",
                 "percentunit",
                 _port("fabric_rdma_retransmission_ratio{}"),
                 limits=RETRANSMITS,
@@ -185,11 +185,11 @@ def _ports() -> Panel:
                     _port(f"avg_over_time(fabric_rdma_{way}_utilization_ratio{{}}[5m])"),
                     decimals=0,
                 )
-                for name, way in (("Sent, of speed", "transmit"), ("Rec., of speed", "receive"))
+                for name, way in (("Transmit", "transmit"), ("Receive", "receive"))
             ),
         ],
         labels=PORT_LABELS,
-        worst=("-Link", "-Of expected speed"),
+        worst=("-Link", "-Of expected"),
         more=[(SWITCH_PORTS, ("switch", "switch_port"))],
         absent="no RDMA ports",
         width=FULL,

@@ -229,7 +229,7 @@ def _hosts_with_faults() -> Panel:
             _count("Late", LATE_RANKS),
         ],
         labels=["host"],
-        worst=("Alert", "Pausing", "Down", "-host"),
+        worst=("Alert", "Pausing", "-host"),
         absent="no host with a fault",
         width=12,
         height=6,

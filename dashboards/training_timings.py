@@ -145,13 +145,13 @@ def delivery() -> list[Panel]:
             "Lost, of batches",
             "Share of the batches of timings of the last 5 minutes that were lost on the way to the collectors, or"
             " rejected there.",
-            _share("fabric_collector_batches_total", 'outcome!~"taken|duplicate"', 'outcome!="duplicate"'),
+            _share("fabric_collector_batches_total", 'outcome!~"accepted|duplicate"', 'outcome!="duplicate"'),
             LOST,
             unit="percentunit",
             absent=COLLECTOR,
         ),
         number(
-            "Not sent, of batches",
+            "Unsent, of batches",
             "Share of the batches of timings of the last 5 minutes that hosts could not send.",
             _share("fabric_exporter_mqtt_batches_total", 'outcome!="sent"', ""),
             LOST,

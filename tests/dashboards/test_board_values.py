@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.dashboards.test_dashboards import PANELS, substituted
+from tests.dashboards.test_dashboards import PANELS, RDMA_PORTS, substituted
 from tests.helpers import promtool
 
 HOST = 'job="fabric",instance="gpu-001"'
@@ -58,7 +58,7 @@ ROW = '{rail="0",device="mlx5_0",port="1",netdev="eth0"}'
 )
 def test_what_ended_is_no_number_and_later_nothing(program, tmp_path, column, counter):
     """One event a minute until the tenth; a value of -1 is the grey word "ended"."""
-    expr = query("fabric-host-RDMA ports", column)
+    expr = query(RDMA_PORTS, column)
     expected = [(expr, time, [(ROW, value)]) for time, value in (("10m", 2), ("14m", -1), ("19m", -1))]
     check(program("promtool"), tmp_path, INFO | {counter: "0+1x10 10x20"}, [*expected, (expr, "25m", [])])
 
@@ -88,8 +88,8 @@ def test_an_adapter_that_is_gone_is_a_row_with_its_last_switch_port(program, tmp
         f'{seen},mac="02:00:00:00:00:01",switch="leaf-1",switch_port="7"}}': "600x30",
         f'{seen},mac="02:00:00:00:00:02",switch="leaf-2",switch_port="7"}}': "600x30",
     }
-    link = query("fabric-host-RDMA ports", "Link")
-    place = substituted(PANELS["fabric-host-RDMA ports"]["targets"][-1]["expr"])
+    link = query(RDMA_PORTS, "Link")
+    place = substituted(PANELS[RDMA_PORTS]["targets"][-1]["expr"])
     second = ROW.replace("0", "1", 2).replace("eth0", "eth1").replace("mlx5_0", "mlx5_1")
     check(
         program("promtool"),
@@ -409,3 +409,14 @@ def test_pauses_of_hosts_are_shares_of_time_by_the_best_counter_that_there_is(pr
             (f"round({query(panel, 'Of time, at most')}, 0.001)", "20m", [(three, 0.084)]),
         ],
     )
+
+
+def test_batches_that_a_collector_accepts_are_not_lost(program, tmp_path):
+    """One of eight is; a duplicate is no batch of its own."""
+    batches = 'fabric_collector_batches_total{job="fabric",instance="collector",outcome='
+    series = {
+        f'{batches}"{outcome}"}}': f"0+{count}x30"
+        for outcome, count in (("accepted", 7), ("lost", 1), ("duplicate", 9))
+    }
+    expr = f"round({query('fabric-training-Lost, of batches')}, 0.001)"
+    check(program("promtool"), tmp_path, series, [(expr, "20m", [("{}", 0.125)])])
