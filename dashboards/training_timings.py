@@ -1,6 +1,6 @@
 """Rows of the dashboard of training jobs: budgets of steps, and the timings and logs that verdicts are based on."""
 
-from panels import ANY, HALF, QUARTER, Limits, Panel, Query, lines, number, where
+from panels import ANY, HALF, SIXTH, Limits, Panel, Query, lines, number, where
 from tables import info_table, top_list
 from training_joins import JOBS, PLACES, by_job
 
@@ -126,7 +126,7 @@ def timings() -> list[Panel]:
 def delivery() -> list[Panel]:
     """Return panels of the delivery of timings: from the jobs to the hosts, and by the broker to collectors."""
     return [
-        number("Collectors", "Collectors.", "count(fabric_collector_connected{})", width=QUARTER, absent=COLLECTOR),
+        number("Collectors", "Collectors.", "count(fabric_collector_connected{})", width=SIXTH, absent=COLLECTOR),
         number(
             "Collectors offline",
             "Collectors without a connection to their broker: no verdicts on their jobs.",
@@ -148,14 +148,16 @@ def delivery() -> list[Panel]:
             _share("fabric_collector_batches_total", 'outcome!~"accepted|duplicate"', 'outcome!="duplicate"'),
             LOST,
             unit="percentunit",
+            width=SIXTH,
             absent=COLLECTOR,
         ),
         number(
-            "Unsent, of batches",
+            "Not sent, of batches",
             "Share of the batches of timings of the last 5 minutes that hosts could not send.",
             _share("fabric_exporter_mqtt_batches_total", 'outcome!="sent"', ""),
             LOST,
             unit="percentunit",
+            width=SIXTH,
             absent=COLLECTOR,
         ),
         number(

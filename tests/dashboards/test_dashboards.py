@@ -447,7 +447,7 @@ LIMITS = {
     "fabric-infiniband-Imbalance of uplinks, over the mean": ("FabricUplinkImbalance",),
     "fabric-switches-ECN-marked packets transmitted": ("FabricCongestion",),
     "fabric-training-Lost, of batches": ("FabricTimingsLost",),
-    "fabric-training-Unsent, of batches": ("FabricTimingsLost",),
+    "fabric-training-Not sent, of batches": ("FabricTimingsLost",),
 }
 """Panels whose limits are those of alerts, or of series recorded for them: of the one for the bad value, and of the one
 for the warning."""
