@@ -16,6 +16,7 @@ from joins import (
     MARKED,
     MISSING,
     OVER,
+    PAUSE_SHARES,
     PAUSED,
     PAUSES,
     PHYSICAL_STATES,
@@ -34,9 +35,6 @@ from tables import Column, info_table, table_of
 PORT_LABELS = ("rail", "device", "port", "netdev")
 
 LINK = meaning({1: ("up", "green"), 0: ("down", "red"), -1: ("gone", "red")})
-
-IN_PAUSE = Limits(0.02, 0.1)
-"""Shares of time in pause; above the latter there is an alert."""
 
 
 def ports() -> list[Panel]:
@@ -84,11 +82,11 @@ def _counts() -> list[Panel]:
             filled=True,
         ),
         number(
-            "Pausing",
+            "Pausing, of time",
             "Share of the last 5 minutes that the most pausing port paused its switch (PFC, 802.3x): the host cannot"
             " receive as fast as packets arrive.",
             f"max({PAUSES})",
-            IN_PAUSE,
+            PAUSE_SHARES,
             unit="percentunit",
             absent="not counted",
             decimals=0,
@@ -131,7 +129,7 @@ def _ports() -> Panel:
     )
     fec = now_or_over(f"round({FEC_LOST})", FEC_LOST_RECENTLY)
     return table_of(
-        "RDMA ports",
+        "RDMA ports (paused, pausing: of time; retrans.: of packets; transmit, receive: of speed)",
         "Each RDMA port, also one that is gone, and the switch port that it is, or was last, connected to by LLDP. One"
         " that is slower than expected has fewer lanes, or a lower rate per lane, than its siblings. Paused by its"
         " switch, and pausing it: shares of the last 5 minutes. Flaps and lost FEC blocks are those of the last 2"
@@ -153,7 +151,7 @@ def _ports() -> Panel:
                     name,
                     "percentunit",
                     f'label_replace({share}, "netdev", "$1", "device", "(.+)") * {by_netdev}',
-                    limits=IN_PAUSE,
+                    limits=PAUSE_SHARES,
                     decimals=0,
                 )
                 for name, share in (("Paused", PAUSED), ("Pausing", PAUSES))
@@ -208,7 +206,7 @@ def utilization() -> list[Panel]:
             for way, verb in zip(WAYS, ("transmit", "receive"), strict=True)
             for panel in (
                 lines(
-                    f"Utilization, {verb}",
+                    f"Utilization, {verb}, of speed",
                     f"Utilization of a port ({verb}). For a rail that differs from the"
                     " others check its link, and which NICs the job uses.",
                     "percentunit",
@@ -217,7 +215,7 @@ def utilization() -> list[Panel]:
                     decimals=0,
                 ),
                 lines(
-                    f"Highest burst, {verb}",
+                    f"Highest burst, {verb}, of speed",
                     f"Highest utilization of a port ({verb}) over one tick within the last minute. Far above the"
                     " mean: bursts fill queues.",
                     "percentunit",
@@ -226,7 +224,7 @@ def utilization() -> list[Panel]:
                     decimals=0,
                 ),
                 lines(
-                    f"Ticks over 95 %, {verb}",
+                    f"Ticks over 95 % of speed, {verb}, of all ticks",
                     f"Share of the sampler's ticks in which a port used more than 95 % of its speed ({verb}). Many,"
                     " with ECN marks or pauses at the same time: the port is the bottleneck of the job.",
                     "percentunit",
@@ -237,7 +235,7 @@ def utilization() -> list[Panel]:
         ),
         *(
             heat_map(
-                f"Bursts, {verb}",
+                f"Bursts, {verb}, of speed",
                 f"Ticks per second of all ports by utilization ({verb}): the label is the upper bound of each band."
                 " Colour both at the top and at the bottom means that the load is bursty.",
                 f"fabric_rdma_{way}_utilization_samples",
@@ -245,7 +243,7 @@ def utilization() -> list[Panel]:
             for way, verb in zip(WAYS, ("transmit", "receive"), strict=True)
         ),
         lines(
-            "Imbalance of ports",
+            "Imbalance of ports, over the mean",
             "How far the busiest port is above the mean of its group, and the idlest below it. More than 20 % above,"
             " or 50 % below, is unbalanced traffic.",
             "percentunit",
@@ -342,7 +340,7 @@ def pauses() -> list[Panel]:
     """Return panels of pauses, by priority and by port."""
     return [
         lines(
-            "Time in pause by priority (PFC)",
+            "Pauses by priority (PFC), of time",
             "Share of time that the most paused device was paused by its switch, and paused its switch, by priority;"
             " priorities without pauses are not shown.",
             "percentunit",
@@ -357,7 +355,7 @@ def pauses() -> list[Panel]:
             limits=Limits(0.1, 0.5),
         ),
         lines(
-            "Paused by the switch (PFC, 802.3x)",
+            "Paused by the switch (PFC, 802.3x), of time",
             "Share of time that a device was paused by its switch, for its most paused priority. The cause is"
             " elsewhere: look for the host that pauses its switch.",
             "percentunit",
@@ -366,7 +364,7 @@ def pauses() -> list[Panel]:
             limits=Limits(0.1, 0.5),
         ),
         lines(
-            "Pausing the switch (PFC, 802.3x)",
+            "Pausing the switch (PFC, 802.3x), of time",
             "Share of time that a device paused its switch, for its most paused priority: this host cannot receive"
             " as fast as packets arrive. Check PCIe, memory and GPUs; above one half take it out of service.",
             "percentunit",
@@ -418,7 +416,7 @@ def congestion() -> list[Panel]:
     """Return panels of ECN marks, congestion notifications and retransmissions."""
     return [
         lines(
-            "ECN-marked packets received",
+            "ECN-marked, of packets received",
             "Share of received packets with ECN Congestion Experienced. From 10 % a queue on their path is full,"
             " most likely the one that leads to this port: check how many hosts send to it at the same time.",
             "percentunit",
@@ -426,14 +424,14 @@ def congestion() -> list[Panel]:
             limits=MARKED,
         ),
         lines(
-            "CNPs handled",
+            "CNPs handled, of packets transmitted",
             "CNPs for which this reaction point reduced its rate, as a share of packets transmitted. ECN marks"
             " elsewhere without these: CNPs get lost, or congestion control is off.",
             "percentunit",
             [Query(_port("fabric_rdma_cnp_handled_ratio{}"), PORT)],
         ),
         lines(
-            "Retransmissions",
+            "Retransmissions, of packets",
             "Share of packets that a port retransmitted. From one in ten thousand check its own link, then discards"
             " and errors of switches on the path.",
             "percentunit",

@@ -195,7 +195,7 @@ def traffic() -> list[Panel]:
             ],
         ),
         lines(
-            "Busiest uplink of a switch",
+            "Busiest uplink of a switch, of its speed",
             "Utilization of the busiest uplink of each switch, in its busier direction.",
             "percentunit",
             [Query(higher(*(_of_uplinks(way) for way in WAYS)), "{{node_name}}")],
@@ -204,7 +204,7 @@ def traffic() -> list[Panel]:
             decimals=0,
         ),
         lines(
-            "Imbalance of uplinks",
+            "Imbalance of uplinks, over the mean",
             "How far the busiest uplink of a switch is above the mean of all.",
             "percentunit",
             [Query(f"max by (node_name) (fabric_ib_transmit_imbalance_ratio{UPLINK} * {NODE})", "{{node_name}}")],
@@ -234,6 +234,7 @@ def traffic() -> list[Panel]:
             "percentunit",
             f"max by (node_name, port) (avg_over_time(fabric_ib_transmit_utilization_ratio{{}}[5m]) * {NODE})",
             labels=["node_name", "port"],
+            when="of speed",
         ),
     ]
 

@@ -64,6 +64,10 @@ MISSING = "host:fabric_rdma_ports_ready:missing{}"
 ON_HOST = "on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
 """Joins the recorded host to a metric with one series per exporter."""
 
+PAUSE_SHARES = Limits(0.01, 0.1)
+"""Shares of time in pause: above the former there are alerts if other hosts do not pause, or if it is much of the time
+with traffic; above the latter, always."""
+
 IN_PAUSE = "device:fabric_nic_paused_seconds:max{}"
 """The higher of both, recorded."""
 

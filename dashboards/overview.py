@@ -16,6 +16,7 @@ from joins import (
     MISSING,
     ON_HOST,
     OVER,
+    PAUSE_SHARES,
     PAUSED,
     PAUSES,
     RAIL_STATES,
@@ -29,13 +30,36 @@ from joins import (
 )
 from overview_fabric import jobs, switches
 from overview_hosts import congestion, links_of_hosts, rails
-from panels import ANY, ANY_WARNS, EIGHTH, FULL, HALF, QUARTER, SIXTH, Limits, Panel, Query, lines, number
+from panels import (
+    ANY,
+    ANY_WARNS,
+    EIGHTH,
+    FAINT,
+    FULL,
+    HALF,
+    QUARTER,
+    SIXTH,
+    Limits,
+    Panel,
+    Query,
+    lines,
+    meaning,
+    number,
+)
 from reading import sources as source_table
 from reading import ticks
 from tables import Column, grid, table_of
 
 LATE_RANKS = "host:fabric_nccl_straggler:count"
 """Recorded: the verdicts are those of collectors, and the hosts of ranks are exported by the hosts."""
+
+_ALERTS = meaning({3: ("critical", "red"), 2: ("warning", "orange"), 1: ("consequence", FAINT)})
+"""Worst alert of a host; that of one whose fault is a consequence of others is less than any cause."""
+
+_ALERT = " or ".join(
+    f'{value} * group by (host) (alert:fabric_firing:since{{alertname=~"Fabric.+", host!="", {which}}})'
+    for value, which in ((3, 'role="cause", severity="critical"'), (2, 'role="cause"'), (1, 'role="consequence"'))
+)
 
 
 def now() -> list[Panel]:
@@ -129,13 +153,13 @@ def _counts() -> list[Panel]:
             )
             for title, text, record, limits in (
                 (
-                    "Fullest uplink",
+                    "Fullest uplink, of its speed",
                     "Utilization of the fullest uplink of all switches, over 5 minutes; with its neighbour by LLDP.",
                     "switch:fabric_uplink_utilization:max",
                     FULLNESS,
                 ),
                 (
-                    "Most uneven uplink",
+                    "Most uneven uplink, over the mean",
                     "How far the busiest uplink of a switch is above the mean of all, at the worst switch.",
                     "switch:fabric_uplink_imbalance:max",
                     UNEVEN_WARNS,
@@ -177,17 +201,23 @@ def _tile(
 
 def _hosts_with_faults() -> Panel:
     return table_of(
-        "Hosts with faults",
-        "RDMA ports that are down or missing, are slow, or went down in the last 2 minutes (ended: in the last 10);"
-        " PCIe links that are slow; share of the last 5 minutes in pause by the switch (paused), and of the switch by"
-        " the host (pausing); retransmitted packets (retr.); lost FEC blocks, as flaps; ranks that the job waits for.",
+        "Hosts with faults (paused, pausing: of time; retr.: of packets)",
+        "The worst alert of each host, causes before consequences of other faults; RDMA ports that are down or"
+        " missing, are slow, or went down in the last 2 minutes (ended: in the last 10); PCIe links that are slow;"
+        " share of the last 5 minutes in pause by the switch (paused), and of the switch by the host (pausing);"
+        " retransmitted packets (retr.); lost FEC blocks, as flaps; ranks that the job waits for.",
         [
+            Column("Alert", "short", _ALERT, _ALERTS, width=100),
             _count("Down", f"({MISSING} > 0) * {ON_HOST}"),
             _count("Slow", f"({SLOW} > 0) * {ON_HOST}"),
             _recent("Flaps", f"{FLAPS} > bool 0", f"{FLAPS_RECENTLY} > bool 0"),
             _count("PCIe", f"(sum by (job, instance) (fabric_pci_link_degraded{{}}) > 0) * {ON_HOST}"),
-            Column("Paused", "percentunit", f"{PAUSED} > 0.02", limits=Limits(0.02, 0.1), decimals=0),
-            Column("Pausing", "percentunit", f"{PAUSES} > 0.02", limits=Limits(0.02, 0.1), decimals=0),
+            *(
+                Column(
+                    name, "percentunit", f"{share} > {PAUSE_SHARES.warning}", limits=PAUSE_SHARES, decimals=0, width=85
+                )
+                for name, share in (("Paused", PAUSED), ("Pausing", PAUSES))
+            ),
             Column(
                 "Retr.",
                 "percentunit",
@@ -199,9 +229,9 @@ def _hosts_with_faults() -> Panel:
             _count("Late", LATE_RANKS),
         ],
         labels=["host"],
-        worst=("-host",),
+        worst=("Alert", "Pausing", "-host"),
         absent="no host with a fault",
-        width=10,
+        width=12,
         height=6,
         widths={"host": 90},
     )
@@ -221,19 +251,19 @@ def _recent(name: str, now: str, recently: str) -> Column:
 def _trends() -> list[Panel]:
     return [
         lines(
-            "Pauses (PFC, 802.3x)",
+            "Pauses (PFC, 802.3x), of time",
             "Share of time in pause of the port with the highest, over 5 minutes: paused by its switch, or pausing its"
             " switch. Start with a host that pauses.",
             "percentunit",
             [Query(f"max({PAUSED})", "paused by the switch"), Query(f"max({PAUSES})", "pausing the switch")],
-            width=7,
+            width=6,
             height=6,
             top=1,
             limits=Limits(0.1, 0.5),
             decimals=0,
         ),
         lines(
-            "Retransmissions",
+            "Retransmissions, of packets",
             "Share of packets that ports retransmitted: the worst port, and the median of all. Check the link of the"
             " worst, then discards of switches.",
             "percentunit",
@@ -241,7 +271,7 @@ def _trends() -> list[Panel]:
                 Query("max(avg_over_time(fabric_rdma_retransmission_ratio{}[$__rate_interval]))", "worst port"),
                 Query("quantile(0.5, avg_over_time(fabric_rdma_retransmission_ratio{}[$__rate_interval]))", "median"),
             ],
-            width=7,
+            width=6,
             height=6,
             limits=RETRANSMITS,
             decimals=3,

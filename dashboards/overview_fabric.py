@@ -73,7 +73,7 @@ def jobs() -> list[Panel]:
         table_of(
             "Jobs on hosts with faults",
             "Hosts of each job with a straggler, a port that is down or missing, slower than expected, or paused by"
-            " the network for more than 2 % of the last 5 minutes. For a slow job that is not listed check the switches"
+            " the network for more than 1 % of the last 5 minutes. For a slow job that is not listed check the switches"
             " next, then causes outside the network.",
             [
                 Column(

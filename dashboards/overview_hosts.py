@@ -6,6 +6,7 @@ from joins import (
     MARKED,
     NIC_INFO,
     ON_HOST,
+    PAUSE_SHARES,
     PAUSED,
     PAUSES,
     PCI_DEGRADED,
@@ -170,9 +171,10 @@ def congestion() -> list[Panel]:
                 text,
                 "percentunit",
                 f"max by (host, rail, device) ({pauses})",
-                Limits(0.02, 0.1),
+                PAUSE_SHARES,
                 width=HALF,
                 labels=["host", "rail", "device"],
+                when="of time",
             )
             for title, pauses, text in (
                 (
@@ -189,7 +191,7 @@ def congestion() -> list[Panel]:
             )
         ),
         lines(
-            "ECN-marked packets by rail",
+            "ECN-marked, of packets received, by rail",
             "Share of received RoCE packets with ECN Congestion Experienced, by rail. For a rail above the others"
             " check how many hosts send to it at the same time, and the uplinks of its leaf.",
             "percentunit",
@@ -245,6 +247,7 @@ def congestion() -> list[Panel]:
             Limits(0.00001, 0.0001),
             width=HALF,
             labels=["host", "device", "port"],
+            when="of packets",
         ),
     ]
 
@@ -263,7 +266,7 @@ def rails() -> list[Panel]:
             for way, verb in zip(WAYS, ("transmitted", "received"), strict=True)
         ),
         lines(
-            "Imbalance of rails",
+            "Imbalance of rails, over the mean",
             "How far the busiest port of a host is above the mean of its group: the worst host, and the median of"
             " all. If the median rises, the cause is the job or the switches; if one host rises, the cause is that"
             " host.",
@@ -287,6 +290,7 @@ def rails() -> list[Panel]:
             f"max by (host) ({_of_groups('imbalance')} * {ON_HOST})",
             Limits(0.2, 0.5),
             labels=["host"],
+            when="over the mean",
         ),
         top_list(
             "Hosts with an idle rail",
@@ -296,6 +300,7 @@ def rails() -> list[Panel]:
             f"max by (host) ({_of_groups('deficit')} * {ON_HOST})",
             Limits(0.3, 0.5),
             labels=["host"],
+            when="below the mean",
         ),
     ]
 

@@ -28,7 +28,7 @@ def sources(title: str, labels: Sequence[str], *, width: int = HALF) -> Panel:
 def ticks(*, width: int = THIRD) -> Panel:
     """Return the graph of the burst sampler's skipped ticks."""
     return lines(
-        "Ticks skipped",
+        "Ticks skipped, of all ticks",
         "Share of the burst sampler's ticks that were skipped, by reason. late or budget: use a longer tick; hung: a"
         " device does not respond.",
         "percentunit",

@@ -16,6 +16,7 @@ from joins import (
     union,
 )
 from panels import ANY, FULL, HALF, QUARTER, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
+from switches_pauses import TO_HOSTS, pauses
 from tables import Column, info_table, table_of, top_list
 
 ON = where('switch=~"$switch"')
@@ -27,7 +28,6 @@ UPLINKS = where('switch=~"$switch", group="uplink"')
 IN_GROUP = f"on (job, instance, switch, port) group_left () fabric_switch_group_info{UPLINKS}"
 """Filters the uplinks of a metric of ports."""
 
-TO_HOSTS = where('switch=~"$switch", peer_mac!=""')
 SPEED_TO_HOSTS = (
     f"(fabric_switch_link_speed_bytes_per_second{ON} and on (job, instance, switch, port) fabric_link_info{TO_HOSTS})"
 )
@@ -43,6 +43,12 @@ SLOW_UPLINKS = (
 )
 WENT_DOWN = f"((fabric_switch_link_up{ON} == 0 and max_over_time(fabric_switch_link_up{ON}[1h]) == 1) {PHYSICAL})"
 
+RESTARTED = (
+    f"(fabric_switch_uptime_seconds{ON} < 900"
+    f" and on (job, instance, switch) (max_over_time(fabric_switch_uptime_seconds{ON}[1h]) > 1800 < 42940000))"
+)
+"""Uptimes of switches that restarted, by the limits of the alert FabricSwitchRestarted; after 497 days it wraps."""
+
 ERRORS = ("receive_errors", "fcs_errors", "symbol_errors")
 """Counters of errors of the link; switches have different ones of them, and the highest of a port counts."""
 
@@ -56,12 +62,13 @@ UNEVEN = Limits(0.1, 0.2)
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
     alerts = firing(
-        "Alerts of switches, and of exporters",
+        "Alerts of switches, of exporters, and of hosts that pause switches",
         ', layer=~"switch|exporter|prometheus", switch=~"$switch|"',
-        details=("switch", "place", "port"),
+        ', layer="nic", role="cause", alertname=~"FabricPause.+"',
+        details=("host", "switch", "place", "rail", "port"),
         width=14,
     )
-    return [*_counts(), alerts, _ports_with_faults(), _silent(), *_trends()]
+    return [*_counts(), alerts, _ports_with_faults(), _silent_or_restarted(), *pauses(), _busiest_uplinks()]
 
 
 def _counts() -> list[Panel]:
@@ -115,7 +122,7 @@ def _counts() -> list[Panel]:
             filled=True,
         ),
         number(
-            "Fullest uplink",
+            "Fullest, of speed",
             "Utilization of the fullest uplink, in its busier direction, over 5 minutes; with the neighbour by LLDP.",
             highest_uplink(f"switch:fabric_uplink_utilization:max{ON}"),
             FULLNESS,
@@ -126,7 +133,7 @@ def _counts() -> list[Panel]:
             name=UPLINK,
         ),
         number(
-            "Uneven uplinks",
+            "Uplink over mean",
             "How far the busiest uplink of a switch is above the mean of all, at the worst switch and in the worse"
             " direction; with its neighbour by LLDP. Above 20 % FabricUplinkImbalance fires; FabricUplinkOverloaded if"
             " it delays a job.",
@@ -141,12 +148,24 @@ def _counts() -> list[Panel]:
     ]
 
 
-def _silent() -> Panel:
+def _silent_or_restarted() -> Panel:
     return table_of(
-        "Silent switches",
-        "Switches whose last poll failed; target is the name in the configuration.",
-        [Column("State", "short", f"fabric_switch_up{ON} == 0", meaning({0: ("failing", "red")}))],
-        labels=["switch", "target"],
+        "Silent or restarted switches",
+        "Switches whose last poll failed, and those that started within 15 minutes and had been up for longer than half"
+        " an hour; target is the name in the configuration.",
+        [
+            Column(
+                "State",
+                "short",
+                f"fabric_switch_up{ON} == 0 or 0 * {RESTARTED} + 1",
+                meaning({0: ("failing", "red"), 1: ("restarted", "orange")}),
+                width=85,
+            ),
+            Column("Started", "dateTimeFromNow", f"1000 * (time() - {RESTARTED})", width=145),
+        ],
+        labels=["switch"],
+        more=[(f"fabric_switch_up{ON} == 0", ("target",))],
+        worst=("-State", "-switch"),
         absent="none, or no exporter reports",
         width=QUARTER,
     )
@@ -173,45 +192,25 @@ def _ports_with_faults() -> Panel:
     )
 
 
-def _trends() -> list[Panel]:
-    return [
-        lines(
-            "Busiest uplink of a switch",
-            "Utilization of the busiest uplink of each switch, in its busier direction, over 5 minutes. Far above that"
-            " of all its uplinks: the switch distributes flows unevenly.",
-            "percentunit",
-            [Query(higher(*(_of_uplinks("max by (switch)", way) for way in WAYS)), "{{switch}}")],
-            top=1,
-            limits=FULLNESS,
-            decimals=0,
-            width=QUARTER,
-        ),
-        top_list(
-            "Hosts that pause a switch (PFC)",
-            "PFC frames per second, over 5 minutes, that a port to a host receives: the host cannot receive as fast as"
-            " packets arrive.",
-            "pps",
-            f"sum by (switch, port, peer) ((rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {PHYSICAL})"
-            f" * on (job, instance, switch, port) group_left (peer) {_neighbours(TO_HOSTS)})",
-            labels=["peer", "switch", "port"],
-            width=QUARTER,
-        ),
-        top_list(
-            "Switches that pause others (PFC)",
-            "PFC frames per second, over 5 minutes, that a switch sends: one of its own queues is full.",
-            "pps",
-            f"sum by (switch) (rate(fabric_switch_transmit_pfc_frames_total{ON}[5m]) {PHYSICAL})",
-            labels=["switch"],
-            width=QUARTER,
-        ),
-    ]
+def _busiest_uplinks() -> Panel:
+    return lines(
+        "Busiest uplink of a switch, of speed",
+        "Utilization of the busiest uplink of each switch, in its busier direction, over 5 minutes. Far above that of"
+        " all its uplinks: the switch distributes flows unevenly.",
+        "percentunit",
+        [Query(higher(*(_of_uplinks("max by (switch)", way) for way in WAYS)), "{{switch}}")],
+        top=1,
+        limits=FULLNESS,
+        decimals=0,
+        width=5,
+    )
 
 
 def uplinks() -> list[Panel]:
     """Return panels of the utilization and balance of uplinks."""
     return [
         lines(
-            "Utilization of all uplinks",
+            "Utilization of all uplinks, of speed",
             "Utilization of all uplinks of a switch together, in the busier direction. If all are full, jobs need more"
             " spine bandwidth, or another placement of ranks.",
             "percentunit",
@@ -221,7 +220,7 @@ def uplinks() -> list[Panel]:
             decimals=0,
         ),
         lines(
-            "Imbalance of uplinks",
+            "Imbalance of uplinks, over the mean",
             "How far the busiest uplink of a switch is above the mean of all, in the worse direction, over a minute."
             " Hashing is never even; few large flows are the worst.",
             "percentunit",
@@ -238,6 +237,7 @@ def uplinks() -> list[Panel]:
             FULLNESS,
             width=HALF,
             labels=["switch", "port", "peer"],
+            when="of speed",
         ),
         table_of(
             "Leaves",
@@ -295,6 +295,7 @@ def congestion() -> list[Panel]:
             f" / rate(fabric_switch_transmit_packets_total{ON}[5m]) {PHYSICAL})",
             MARKED,
             labels=["switch", "port"],
+            when="of packets",
         ),
         top_list(
             "Discards by port",

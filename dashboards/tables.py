@@ -240,9 +240,9 @@ def _nothing(color: str) -> model.SpecialValueMap:
     return model.SpecialValueMap(options=options)
 
 
-def _colored(meaning: model.ValueMap) -> list[model.DynamicConfigValue]:
+def _colored(*meanings: model.ValueMap | model.SpecialValueMap) -> list[model.DynamicConfigValue]:
     return [
-        model.DynamicConfigValue(id_val="mappings", value=[meaning]),
+        model.DynamicConfigValue(id_val="mappings", value=[*meanings]),
         model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
     ]
 
@@ -251,7 +251,7 @@ def _overrides(column: Column) -> list[model.DynamicConfigValue]:
     """Return the overrides of a column of values."""
     overrides = [model.DynamicConfigValue(id_val="unit", value=column.unit)]
     if column.meaning is not None and column.limits is None:
-        overrides += _colored(column.meaning)
+        overrides += _colored(column.meaning, _nothing(GREY))
     if column.limits is not None:
         found = {
             "mode": "absolute",

@@ -1,19 +1,25 @@
 """The dashboard of training jobs: verdicts, stragglers and the network; training_timings.py has its other rows."""
 
 from alert_tables import firing
-from panels import ANY, ANY_WARNS, FULL, HALF, THIRD, Limits, Panel, Query, lines, meaning, number, where
+from panels import ANY, ANY_WARNS, EIGHTH, FULL, HALF, THIRD, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, table_of, top_list
 from training_joins import (
+    BANDWIDTH,
     JOBS,
     LATE,
     LOST_GPUS,
+    LOW,
+    LOW_BANDWIDTH,
+    LOW_RATE,
     ON_HOSTS,
     PLACES,
     SLOWED,
     SLOWER,
     TIME_OVER_BEST,
     by_job,
+    first_alert,
     first_cause,
+    in_words,
     port_faults,
     with_host,
     with_verdict,
@@ -28,6 +34,7 @@ VERDICTS = meaning(
         "imbalanced_work": ("imbalanced_work", "orange"),
         "not_enough_data": ("not_enough_data", "orange"),
         SLOWER: ("fine, but slower", "orange"),
+        LOW_RATE: ("fine, low bandwidth", "orange"),
         "fine": ("fine", "green"),
     }
 )
@@ -40,15 +47,8 @@ def now() -> list[Panel]:
 
 def _counts() -> list[Panel]:
     return [
-        number(
-            "Jobs",
-            "Jobs with timings of collectives.",
-            f"count({by_job('fabric_nccl_verdict_seconds')})",
-            absent="no jobs",
-            filled=True,
-        ),
         _verdict_count(
-            "Hanging", "hang", "Jobs in which no collective completes any more. Check the log of the job.", ANY
+            "Hanging", "hang", "Jobs in which no collective completes any more. Check the log of the job.", ANY, width=2
         ),
         _verdict_count(
             "Waiting for ranks", "straggler", "Jobs that wait for the same ranks, which the table lists.", ANY
@@ -59,6 +59,20 @@ def _counts() -> list[Panel]:
             "Jobs whose collectives are slow even for the rank that does not wait. Check the ports of their hosts"
             " and the switches.",
             ANY,
+        ),
+        number(
+            "Lowest bandwidth, of expected",
+            "Bus bandwidth between nodes over the expected one, of the job with the lowest: that of a baseline, of the"
+            " links, or else the job's own best. Below 80 % look for its first cause in the table; below 60 % the job"
+            " is network-bound, unless it waits for ranks.",
+            f"bottomk(1, {BANDWIDTH})",
+            LOW,
+            unit="percentunit",
+            width=5,
+            absent="not known yet",
+            decimals=0,
+            filled=True,
+            name="{{train_job}}",
         ),
         number(
             "Slowed down",
@@ -77,8 +91,10 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Fine",
-            "Jobs without a delay in their timings, and not slower than they were.",
-            f"sum(({_jobs_with('fine')} unless on (train_job) {SLOWED}) or 0 * {_jobs_with('fine')})",
+            "Jobs without a delay in their timings, not slower than they were, and with the expected bandwidth.",
+            f"sum(({_jobs_with('fine')} unless on (train_job) ({SLOWED} or {LOW_BANDWIDTH}))"
+            f" or 0 * {_jobs_with('fine')})",
+            width=2,
             absent="no jobs",
             filled=True,
         ),
@@ -94,45 +110,46 @@ def _verdicts() -> Panel:
     return table_of(
         "Verdicts",
         "What delays each job, since when, and the evidence: GPUs lost (GPU-seconds per second), how much longer it"
-        " needs than in its own best ten minutes (over best), time lost to stragglers or else waited by the median"
-        " rank, bandwidth between nodes relative to the expected one; and the likeliest first cause, which a collector"
-        " finds: name is the host or switch. Fine, but slower: nothing in the timings delays the job; it was faster.",
+        " needs than in its own best ten minutes, time lost to stragglers or else waited by the median rank, bandwidth"
+        " between nodes relative to the expected one; and the likeliest first cause that a collector finds, or, for a"
+        " job with a low bandwidth, the first alert about a port of its hosts. Fine, but slower, or low bandwidth:"
+        " nothing in the timings delays the job, but it was faster, or its network should be.",
         [
             Column("GPUs lost", "short", with_verdict(f"sum by (train_job) ({LOST_GPUS})"), decimals=1, width=95),
             Column(
-                "Over best",
+                "Over own best",
                 "percentunit",
                 with_verdict(f"({TIME_OVER_BEST} - 1)"),
                 limits=Limits(0.15, 1_000_000),
                 decimals=0,
-                width=85,
+                width=110,
             ),
             Column("Since", "s", with_verdict(by_job("fabric_nccl_verdict_seconds")), decimals=0, width=80),
             Column(
-                "Waited",
+                "Waited, of time",
                 "percentunit",
                 with_verdict(by_job("fabric_nccl_waited_ratio")),
                 limits=LATE,
                 decimals=0,
-                width=70,
+                width=120,
             ),
             Column(
-                "Bandwidth",
+                "Of expected bandwidth",
                 "percentunit",
-                with_verdict(f"min by (train_job) (fabric_nccl_network_ratio{JOBS})"),
-                limits=Limits(0.8, 0.6, below=True),
+                with_verdict(BANDWIDTH),
+                limits=LOW,
                 decimals=0,
-                width=85,
+                width=190,
             ),
         ],
         labels=["train_job", "verdict"],
-        more=[(with_verdict(first_cause()), ("cause", "name", "port", "peer"))],
-        worst=("GPUs lost",),
+        more=[(with_verdict(in_words(f"({first_cause()} or on (train_job) {first_alert()})")), ("first_cause",))],
+        worst=("GPUs lost", "-Of expected bandwidth"),
         absent="no jobs",
-        width=14,
+        width=17,
         height=9,
         colors={"verdict": VERDICTS},
-        widths={"train_job": 80, "verdict": 125, "cause": 120},
+        widths={"train_job": 80, "verdict": 165},
     )
 
 
@@ -143,7 +160,7 @@ def _stragglers() -> Panel:
         " fault, start there; else with the GPU, the CPUs and the input data.",
         [
             Column(
-                "Late",
+                "Late, of time",
                 "percentunit",
                 with_host(f"(fabric_nccl_straggler_loss_ratio{JOBS} > 0)"),
                 limits=LATE,
@@ -151,9 +168,9 @@ def _stragglers() -> Panel:
             )
         ],
         labels=["train_job", "rank", "host", "gpu"],
-        worst=("Late",),
+        worst=("Late, of time",),
         absent="no straggler",
-        width=10,
+        width=7,
         height=9,
     )
 
@@ -182,6 +199,7 @@ def _trends() -> list[Panel]:
             "Alerts of jobs",
             ', train_job=~"$train_job"',
             details=("host", "place", "rank"),
+            absent="no alert of a job fires; the overview has those of hosts",
             width=14,
             height=7,
         ),
@@ -199,9 +217,10 @@ def ranks() -> list[Panel]:
             f"max by (train_job, rank, host) ({with_host(f'rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])')})",
             LATE,
             labels=["train_job", "rank", "host"],
+            when="of time",
         ),
         lines(
-            "Waiting",
+            "Waiting, of time",
             "Share of time lost to stragglers, or else waited by the median rank.",
             "percentunit",
             [Query(by_job("fabric_nccl_waited_ratio"), "{{train_job}}")],
@@ -210,7 +229,7 @@ def ranks() -> list[Panel]:
             decimals=0,
         ),
         lines(
-            "Time in collectives of jobs",
+            "Time in collectives, of all time",
             "Share of time that the mean rank of a job spends in collectives, waiting included.",
             "percentunit",
             [
@@ -229,18 +248,21 @@ def ranks() -> list[Panel]:
             " minutes that it was late, and that it waited for others.",
             [
                 Column(
-                    "Late",
+                    "Late, of time",
                     "percentunit",
                     with_host(f"rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])"),
                     limits=LATE,
                     decimals=1,
                 ),
                 Column(
-                    "Waited", "percentunit", with_host(f"rate(fabric_nccl_wait_seconds_total{JOBS}[5m])"), decimals=1
+                    "Waited, of time",
+                    "percentunit",
+                    with_host(f"rate(fabric_nccl_wait_seconds_total{JOBS}[5m])"),
+                    decimals=1,
                 ),
             ],
             labels=["train_job", "rank", "host", "gpu", "nic"],
-            worst=("Late", "Waited"),
+            worst=("Late, of time", "Waited, of time"),
             absent="no ranks",
             width=FULL,
             height=11,
@@ -284,11 +306,11 @@ def network() -> list[Panel]:
             absent="no collectives of 1 MiB and more",
         ),
         lines(
-            "Bandwidth relative to the expected one",
+            "Bandwidth between nodes, of the expected one",
             "Bus bandwidth between nodes over that of a baseline, of the links, or else the best of the job itself."
             " Below 0.6, without a straggler, a job is bound by the network.",
             "percentunit",
-            [Query(f"min by (train_job) (fabric_nccl_network_ratio{JOBS})", "{{train_job}}")],
+            [Query(BANDWIDTH, "{{train_job}}")],
             width=HALF,
         ),
         lines(
@@ -322,7 +344,7 @@ def network() -> list[Panel]:
         table_of(
             "Hosts of jobs with faults",
             "Hosts of each job with a port that is down (unused ones included), missing or slower than expected, or"
-            " that was paused by the network for more than 2 % of the last 5 minutes. For a job that is bound by the"
+            " that was paused by the network for more than 1 % of the last 5 minutes. For a job that is bound by the"
             " network and not listed check the dashboard of switches.",
             port_faults(ON_HOSTS),
             labels=["train_job", "host"],
@@ -339,9 +361,12 @@ _SHAPE = (
 """Joins the ranks and nodes of a job."""
 
 
-def _verdict_count(title: str, verdict: str, description: str, limits: Limits | None = None) -> Panel:
+def _verdict_count(
+    title: str, verdict: str, description: str, limits: Limits | None = None, *, width: int = EIGHTH
+) -> Panel:
     """Return a panel that counts the jobs with a verdict, each once even if several exporters have it."""
-    return number(title, description, f"sum({_jobs_with(verdict)})", limits, absent="no jobs", filled=True)
+    query = f"sum({_jobs_with(verdict)})"
+    return number(title, description, query, limits, width=width, absent="no jobs", filled=True)
 
 
 def _jobs_with(verdict: str) -> str:

@@ -4,7 +4,7 @@ Verdicts come from collectors, or from each host if there is none. The host of a
 either case, so the two are joined by job and rank, for any instance.
 """
 
-from joins import MISSING, PAUSED
+from joins import MISSING, PAUSE_SHARES, PAUSED
 from panels import ANY, Limits, where
 from tables import Column
 
@@ -24,7 +24,7 @@ ON_HOSTS = f"max by (job, instance, train_job, host) (fabric_nccl_rank_info{PLAC
 """Joins a value of a host to the jobs that run on it."""
 
 LATE = Limits(0.02, 0.1)
-"""Shares of time that a rank is late, or a port in pause."""
+"""Shares of time that a rank is late."""
 
 
 def port_faults(on_hosts: str) -> list[Column]:
@@ -34,7 +34,13 @@ def port_faults(on_hosts: str) -> list[Column]:
     return [
         Column("Ports not ready", "none", f"{on_hosts} max by (job, instance) ({MISSING}) > 0", limits=ANY),
         Column("Links degraded", "none", f"{on_hosts} {slow} > 0", limits=ANY),
-        Column("Paused", "percentunit", f"{on_hosts} {paused} > 0.02", limits=LATE, decimals=0),
+        Column(
+            "Paused, of time",
+            "percentunit",
+            f"{on_hosts} {paused} > {PAUSE_SHARES.warning}",
+            limits=PAUSE_SHARES,
+            decimals=0,
+        ),
     ]
 
 
@@ -66,8 +72,18 @@ TIME_OVER_BEST = f"max by (train_job) (fabric_nccl_regression_ratio{JOBS})"
 SLOWED = f"({TIME_OVER_BEST} > 1.15)"
 """Jobs that are slower than they were, as in the alert FabricJobSlower."""
 
-SLOWER = "slower"
-"""Beside the verdicts of the exporter: nothing in the timings delays the job, but it is slower than it was."""
+BANDWIDTH = f"min by (train_job) (fabric_nccl_network_ratio{JOBS})"
+"""Bus bandwidth between nodes of each job, over the expected one."""
+
+LOW = Limits(0.8, 0.6, below=True)
+"""Shares of the expected bandwidth; below the latter a job without a straggler is network-bound."""
+
+LOW_BANDWIDTH = f"({BANDWIDTH} < {LOW.warning})"
+"""Jobs whose bandwidth is low, whatever the verdict."""
+
+SLOWER, LOW_RATE = "slower", "low_bandwidth"
+"""Beside the verdicts of the exporter: nothing in the timings delays the job, but it is slower than it was, or its
+bandwidth is low."""
 
 
 def _given(verdict: str) -> str:
@@ -75,9 +91,13 @@ def _given(verdict: str) -> str:
     return f"max by (train_job, verdict) (fabric_nccl_verdict{chosen} == 1)"
 
 
+def _if_fine(jobs: str, verdict: str) -> str:
+    return f'label_replace({_WORST} and on (train_job) {jobs}, "verdict", "{verdict}", "verdict", "fine")'
+
+
 _WORST = f"({' or on (train_job) '.join(map(_given, WORST_FIRST))})"
-_OF_SLOWED = f'label_replace({_WORST} and on (train_job) {SLOWED}, "verdict", "{SLOWER}", "verdict", "fine")'
-VERDICT = f"({_OF_SLOWED} or on (train_job) {_WORST})"
+_BUT_FINE = {SLOWED: SLOWER, LOW_BANDWIDTH: LOW_RATE}
+VERDICT = f"({' or on (train_job) '.join([*(_if_fine(*one) for one in _BUT_FINE.items()), _WORST])})"
 """The verdict on each job; the worst where hosts without a collector have different ones."""
 
 
@@ -97,3 +117,28 @@ def first_cause(selection: str = JOBS) -> str:
     names = f"count by (train_job, cause) (count by (train_job, cause, name) ({likeliest}))"
     several = f'label_replace({names} > 1, "name", "several places", "", "")'
     return f"topk by (train_job) (1, {several} or on (train_job) {likeliest})"
+
+
+def first_alert() -> str:
+    """Return the query for the alert about a port of the hosts of each job with a low bandwidth that came first.
+
+    Critical ones come before warnings. As a cause it has its name and the host, or the number of hosts.
+    """
+    alerts = 'train_job:fabric_firing:since{train_job=~"$train_job"'
+    first = " or on (train_job) ".join(
+        f'bottomk by (train_job) (1, min by (train_job, alertname) ({alerts}, severity="{one}"}}))'
+        for one in ("critical", "warning")
+    )
+    each = f"group by (train_job, alertname, host) ({alerts}}})"
+    hosts = f"count by (train_job, alertname) ({each})"
+    one = f'label_replace({each} and on (train_job, alertname) {hosts} == 1, "name", "$1", "host", "(.+)")'
+    number = f'count_values by (train_job, alertname) ("number", {hosts} > 1)'
+    several = f'label_replace({number}, "name", "$1 hosts", "number", "(.+)")'
+    found = f"({one} or {several}) and on (train_job, alertname) ({first}) and on (train_job) {LOW_BANDWIDTH}"
+    return f'max by (train_job, cause, name) (label_replace({found}, "cause", "$1", "alertname", "(.+)"))'
+
+
+def in_words(causes: str) -> str:
+    """Return the query for causes with a text of all their labels in `first_cause`."""
+    joined = f'label_join({causes}, "first_cause", " ", "cause", "name", "port", "peer")'
+    return f'label_replace({joined}, "first_cause", "$1", "first_cause", "(.*?) *")'

@@ -1,6 +1,6 @@
 """Rows of the dashboard of training jobs: budgets of steps, and the timings and logs that verdicts are based on."""
 
-from panels import ANY, HALF, QUARTER, Limits, Panel, Query, lines, number, where
+from panels import ANY, HALF, SIXTH, Limits, Panel, Query, lines, number, where
 from tables import info_table, top_list
 from training_joins import JOBS, PLACES, by_job
 
@@ -67,7 +67,7 @@ def budgets() -> list[Panel]:
             absent=BUDGET,
         ),
         lines(
-            "Model FLOPs utilization (MFU)",
+            "Model FLOPs utilization (MFU), of the peak",
             "From the operations or tokens that the job marks with its steps, else from the configured tokens of a"
             " step and its measured time. 0.55 to 0.70 is good; check the job if it is below the wanted value.",
             "percentunit",
@@ -102,7 +102,7 @@ def timings() -> list[Panel]:
     """Return panels of the completeness of timings, on which verdicts depend."""
     return [
         lines(
-            "Ranks compared",
+            "Ranks compared, of all ranks",
             "Share of the ranks of a job in collectives that could be compared. Below 0.9 there is no verdict.",
             "percentunit",
             [Query(f"min by (train_job) (fabric_nccl_matched_ranks_ratio{JOBS})", "{{train_job}}")],
@@ -126,7 +126,7 @@ def timings() -> list[Panel]:
 def delivery() -> list[Panel]:
     """Return panels of the delivery of timings: from the jobs to the hosts, and by the broker to collectors."""
     return [
-        number("Collectors", "Collectors.", "count(fabric_collector_connected{})", width=QUARTER, absent=COLLECTOR),
+        number("Collectors", "Collectors.", "count(fabric_collector_connected{})", width=SIXTH, absent=COLLECTOR),
         number(
             "Collectors offline",
             "Collectors without a connection to their broker: no verdicts on their jobs.",
@@ -142,20 +142,22 @@ def delivery() -> list[Panel]:
             absent=COLLECTOR,
         ),
         number(
-            "Batches lost",
+            "Lost, of batches",
             "Share of the batches of timings of the last 5 minutes that were lost on the way to the collectors, or"
             " rejected there.",
-            _share("fabric_collector_batches_total", 'outcome!~"taken|duplicate"', 'outcome!="duplicate"'),
+            _share("fabric_collector_batches_total", 'outcome!~"accepted|duplicate"', 'outcome!="duplicate"'),
             LOST,
             unit="percentunit",
+            width=SIXTH,
             absent=COLLECTOR,
         ),
         number(
-            "Batches not sent",
+            "Not sent, of batches",
             "Share of the batches of timings of the last 5 minutes that hosts could not send.",
             _share("fabric_exporter_mqtt_batches_total", 'outcome!="sent"', ""),
             LOST,
             unit="percentunit",
+            width=SIXTH,
             absent=COLLECTOR,
         ),
         number(

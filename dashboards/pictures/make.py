@@ -113,8 +113,9 @@ def _take(programs: Programs, flags: argparse.Namespace) -> tuple[list[Report], 
         states = (("healthy", ()), ("faults", ("--no-infiniband", *(w for one in FAULTS for w in ("--fault", one)))))
         clusters = [stack.enter_context(Cluster(state, folder / state, rules, words)) for state, words in states]
         minutes = ceil(ready(clusters, flags.minutes * 60) / 60)
+        end = time()  # of all pictures, which take minutes
         for cluster in clusters:
-            camera = Camera(programs, cluster, time(), f"{minutes}m", folder)
+            camera = Camera(programs, cluster, end, f"{minutes}m", folder)
             for board in _boards(cluster):
                 report, taken = _take_board(camera, board, flags)
                 reports += report

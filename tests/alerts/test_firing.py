@@ -58,6 +58,7 @@ FIRING = [
 """Labels of alerts, and those of the record beside the name, the severity, the layer and the job."""
 
 PENDING = HOST | {"alertname": "FabricLinkDegraded", "severity": "warning", "layer": "rdma"}
+OF_JOB = {"train_job": "4711", "severity": "critical", "alertname": "FabricLinkDown", "host": "gpu-001"}
 OF_INFO = HOST | {"train_job": "4712", "layer": "nccl", "alertname": "FabricJobPortFaulty", "severity": "info"}
 
 
@@ -84,7 +85,8 @@ def test_an_alert_that_fires_has_its_role_its_place_and_its_begin(program, tmp_p
                 {"series": series("ALERTS", labels | {"alertstate": state}), "values": "1x9"},
                 {"series": series("ALERTS_FOR_STATE", labels), "values": f"{BEGAN}x9"},
             )
-        ],
+        ]
+        + [{"series": 'host:fabric_nccl_job:info{host="gpu-001",train_job="4711"}', "values": "1x9"}],
         "promql_expr_test": [
             {
                 "expr": "alert:fabric_firing:since",
@@ -101,7 +103,13 @@ def test_an_alert_that_fires_has_its_role_its_place_and_its_begin(program, tmp_p
                     }
                     for labels, shown in FIRING
                 ],
-            }
+            },
+            # Of the alerts that are causes, that about a port of a host of the job.
+            {
+                "expr": "train_job:fabric_firing:since",
+                "eval_time": "8m",
+                "exp_samples": [{"labels": series("train_job:fabric_firing:since", OF_JOB), "value": BEGAN}],
+            },
         ],
     }
     content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [case]}

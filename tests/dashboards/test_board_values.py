@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.dashboards.test_dashboards import PANELS, substituted
+from tests.dashboards.test_dashboards import PANELS, RDMA_PORTS, substituted
 from tests.helpers import promtool
 
 HOST = 'job="fabric",instance="gpu-001"'
@@ -58,7 +58,7 @@ ROW = '{rail="0",device="mlx5_0",port="1",netdev="eth0"}'
 )
 def test_what_ended_is_no_number_and_later_nothing(program, tmp_path, column, counter):
     """One event a minute until the tenth; a value of -1 is the grey word "ended"."""
-    expr = query("fabric-host-RDMA ports", column)
+    expr = query(RDMA_PORTS, column)
     expected = [(expr, time, [(ROW, value)]) for time, value in (("10m", 2), ("14m", -1), ("19m", -1))]
     check(program("promtool"), tmp_path, INFO | {counter: "0+1x10 10x20"}, [*expected, (expr, "25m", [])])
 
@@ -88,8 +88,8 @@ def test_an_adapter_that_is_gone_is_a_row_with_its_last_switch_port(program, tmp
         f'{seen},mac="02:00:00:00:00:01",switch="leaf-1",switch_port="7"}}': "600x30",
         f'{seen},mac="02:00:00:00:00:02",switch="leaf-2",switch_port="7"}}': "600x30",
     }
-    link = query("fabric-host-RDMA ports", "Link")
-    place = substituted(PANELS["fabric-host-RDMA ports"]["targets"][-1]["expr"])
+    link = query(RDMA_PORTS, "Link")
+    place = substituted(PANELS[RDMA_PORTS]["targets"][-1]["expr"])
     second = ROW.replace("0", "1", 2).replace("eth0", "eth1").replace("mlx5_0", "mlx5_1")
     check(
         program("promtool"),
@@ -150,14 +150,14 @@ def test_a_cause_that_several_hosts_have_alike_is_that_of_none(program, tmp_path
         f'fabric_nccl_verdict{{{of},verdict="network_bound"}}': "1x30",
     }
     expr = substituted(PANELS["fabric-training-Verdicts"]["targets"][-1]["expr"])
-    row = 'train_job="a",verdict="network_bound",cause="tcp_only"'
+    row = 'train_job="a",verdict="network_bound"'
     check(
         program("promtool"),
         tmp_path,
         series,
         [
-            (f"0 * {expr}", "5m", [(f'{{{row},name="gpu-001"}}', 0)]),
-            (f"0 * {expr}", "20m", [(f'{{{row},name="several places"}}', 0)]),
+            (f"0 * {expr}", "5m", [(f'{{{row},first_cause="tcp_only gpu-001"}}', 0)]),
+            (f"0 * {expr}", "20m", [(f'{{{row},first_cause="tcp_only several places"}}', 0)]),
         ],
     )
 
@@ -178,23 +178,30 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
         firing("critical", "cause", "FabricJobOnTcp", train_job="a", host=f"gpu-00{n}"): f"{n}x30" for n in (1, 2, 3)
     }
     unused = {
-        firing("warning", "cause", "FabricJobAdaptersUnused", train_job="a", host=f"gpu-00{n}"): "9x30" for n in (1, 2)
+        firing("warning", "cause", "FabricJobAdaptersUnused", train_job="a", host=f"gpu-00{n}"): f"{10 + n}x30"
+        for n in (1, 2)
     }
     one = firing("warning", "cause", "FabricLinkErrors", switch="leaf-4", port="7")
+    down = {
+        firing("warning", "cause", "FabricSwitchDown", switch=f"leaf-{n}"): f"{since}x30"
+        for n, since in ((1, 10), (2, 11), (3, 9), (4, 12))
+    }
     muted = firing("warning", "consequence", "FabricRailImbalance", host="gpu-001", rail="3")
     panel = PANELS["fabric-overview-Firing alerts"]
     by_label = {
-        one["expr"].partition("(row, ")[2].partition(")")[0]: substituted(one["expr"]) for one in panel["targets"]
+        one["expr"].partition("max by (row, ")[2].partition(")")[0]: substituted(one["expr"])
+        for one in panel["targets"]
     }
     labels = 'severity="critical",role="cause",alertname="FabricJobOnTcp",train_job="a"'
     tcp = 'row="critical/cause/FabricJobOnTcp/a"'
     adapters = 'row="warning/cause/FabricJobAdaptersUnused/a"'
+    silent = 'row="warning/cause/FabricSwitchDown/"'
     errors, imbalance = 'row="warning/cause/FabricLinkErrors/"', 'row="warning/consequence/FabricRailImbalance/"'
     since = query("fabric-overview-Firing alerts", "since")
     check(
         program("promtool"),
         tmp_path,
-        ranks | on_tcp | unused | {one: "9x30", muted: "9x30"},
+        ranks | on_tcp | unused | down | {one: "9x30", muted: "9x30"},
         [
             (f"({since})  < 9000", "5m", [(f"{{{tcp},{labels}}}", 1000)]),
             (f"0 * {by_label['host']}", "5m", [(f'{{{imbalance},host="gpu-001"}}', 0)]),
@@ -202,10 +209,14 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
             (
                 f"0 * {by_label['place']}",
                 "5m",
-                [(f'{{{tcp},place="all hosts"}}', 0), (f'{{{adapters},place="2 hosts"}}', 0)],
+                [
+                    (f'{{{tcp},place="all hosts"}}', 0),
+                    (f'{{{adapters},place="gpu-001, gpu-002"}}', 0),
+                    (f'{{{silent},place="leaf-3, leaf-1 and 2 more"}}', 0),
+                ],
             ),
             (query("fabric-overview-Critical alerts"), "5m", [("{}", 1)]),
-            (query("fabric-overview-Warnings"), "5m", [("{}", 3)]),
+            (query("fabric-overview-Warnings"), "5m", [("{}", 4)]),
         ],
     )
 
@@ -217,7 +228,7 @@ def test_alerts_are_sorted_by_severity_then_causes_before_consequences_then_the_
     assert found == [("severity", False), ("role", False), ("since", False)]
 
 
-@pytest.mark.parametrize("panel", ["overview-Fullest uplink", "switches-Fullest uplink"])
+@pytest.mark.parametrize("panel", ["overview-Fullest uplink, of its speed", "switches-Fullest, of speed"])
 def test_the_fullest_uplink_is_named_with_its_neighbour_if_that_is_known(program, tmp_path, panel):
     fullest = f"switch:fabric_uplink_utilization:max{{{POLLER},direction="
     series = {
@@ -270,3 +281,142 @@ def test_an_alert_of_a_job_has_its_first_cause_and_its_place(program, tmp_path):
             )
         ],
     )
+
+
+HOSTS_WITH_FAULTS = "fabric-overview-Hosts with faults (paused, pausing: of time; retr.: of packets)"
+
+
+def test_hosts_with_a_cause_are_above_those_with_consequences(program, tmp_path):
+    """By the worst alert of each: a critical cause, another cause, consequences alone."""
+    order = [(one["displayName"], one["desc"]) for one in PANELS[HOSTS_WITH_FAULTS]["options"]["sortBy"]]
+    assert order[0] == ("Alert", True)
+    series = {
+        firing("critical", "consequence", "FabricPauseStorm", host="gpu-001", rail="1"): "9x30",
+        firing("critical", "cause", "FabricPauseStorm", host="gpu-003", rail="1"): "9x30",
+        firing("warning", "cause", "FabricRetransmissions", host="gpu-003", rail="2"): "9x30",
+        firing("warning", "cause", "FabricRetransmissions", host="gpu-002", rail="2"): "9x30",
+        firing("warning", "consequence", "FabricPauseShare", host="gpu-002", rail="1"): "9x30",
+        firing("warning", "cause", "FabricLinkErrors", switch="leaf-4", port="7"): "9x30",
+    }
+    expected = [('{host="gpu-001"}', 1), ('{host="gpu-002"}', 2), ('{host="gpu-003"}', 3)]
+    check(program("promtool"), tmp_path, series, [(query(HOSTS_WITH_FAULTS, "Alert"), "5m", expected)])
+
+
+def test_a_fine_job_with_a_low_bandwidth_is_not_fine_and_has_the_alert_of_its_hosts(program, tmp_path):
+    """The critical one, else the oldest, and its host, or the number of hosts; one of the collector comes first."""
+    series = {}
+    for job, ratio in (("a", "0.76"), ("b", "0.81"), ("c", "0.7"), ("d", "0.5")):
+        of = f'job="fabric",instance="collector",train_job="{job}"'
+        series[f"fabric_nccl_network_ratio{{{of}}}"] = f"{ratio}x30"
+        series[f'fabric_nccl_verdict{{{of},verdict="fine"}}'] = "1x30"
+        series[f"fabric_nccl_verdict_seconds{{{of}}}"] = "60x30"
+        for host, severity, name, since in (
+            ("gpu-001", "warning", "FabricRetransmissions", 1000),
+            ("gpu-002", "warning", "FabricRetransmissions", 1200),
+            ("gpu-001", "warning", "FabricPciDegraded", 1100),
+        ):
+            alert = f'train_job="{job}",severity="{severity}",alertname="{name}",host="{host}"'
+            series[f"train_job:fabric_firing:since{{{alert}}}"] = f"{since}x30"
+    storm = 'train_job="c",severity="critical",alertname="FabricPauseStorm",host="gpu-003"'
+    series[f"train_job:fabric_firing:since{{{storm}}}"] = "2000x30"
+    cause = 'train_job="d",cause="retransmissions",name="gpu-009",port="",peer="",peer_port=""'
+    series[f'fabric_nccl_cause_confidence{{job="fabric",instance="collector",{cause}}}'] = "0.7x30"
+    row, verdicts = 'verdict="low_bandwidth"', "fabric-training-Verdicts"
+    causes = substituted(PANELS[verdicts]["targets"][-1]["expr"])
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (
+                query(verdicts, "Of expected bandwidth"),
+                "5m",
+                [
+                    (f'{{train_job="a",{row}}}', 0.76),
+                    ('{train_job="b",verdict="fine"}', 0.81),
+                    (f'{{train_job="c",{row}}}', 0.7),
+                    (f'{{train_job="d",{row}}}', 0.5),
+                ],
+            ),
+            (
+                f"0 * {causes}",
+                "5m",
+                [
+                    (f'{{train_job="a",{row},first_cause="FabricRetransmissions 2 hosts"}}', 0),
+                    (f'{{train_job="c",{row},first_cause="FabricPauseStorm gpu-003"}}', 0),
+                    (f'{{train_job="d",{row},first_cause="retransmissions gpu-009"}}', 0),
+                ],
+            ),
+            (query("fabric-training-Lowest bandwidth, of expected"), "5m", [('{train_job="d"}', 0.5)]),
+            (query("fabric-training-Fine"), "5m", [("{}", 1)]),
+        ],
+    )
+
+
+def test_a_switch_that_restarted_is_listed_for_15_minutes_and_a_new_one_is_not(program, tmp_path):
+    """One that is silent has no uptime; a wrap of the 32 bits is no restart."""
+    panel, up = "fabric-switches-Silent or restarted switches", 'fabric_switch_up{job="fabric",instance="poller"'
+    uptime = f"fabric_switch_uptime_seconds{{{POLLER},switch="
+    series = {
+        f'{uptime}"spine-1"}}': "500000+60x60 _x2 60+60x60",
+        f'{uptime}"spine-2"}}': "_x60 60+60x60",
+        f'{uptime}"spine-3"}}': "42947000+0x60 60+60x60",
+        f'{up},switch="spine-1",target="one"}}': "1x60 0x2 1x60",
+        f'{up},switch="spine-2",target="two"}}': "1x120",
+    }
+    state, started = query(panel, "State"), query(panel, "Started")
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (state, "59m", []),
+            (state, "62m", [('{switch="spine-1"}', 0)]),
+            (state, "65m", [('{switch="spine-1"}', 1)]),
+            (started, "65m", [('{switch="spine-1"}', 1000 * (65 - 3) * 60)]),
+            (state, "85m", []),
+        ],
+    )
+
+
+def test_pauses_of_hosts_are_shares_of_time_by_the_best_counter_that_there_is(program, tmp_path):
+    """The switch's time, the host's, or the frames: 1000 of them, of 65535 quanta, a second at 400 Gb/s are 8.4 %."""
+    panel = "fabric-switches-Hosts that pause a switch (PFC)"
+    series = {}
+    for port, host in (("1", "gpu-001"), ("2", "gpu-002"), ("3", "gpu-003"), ("4", "gpu-004")):
+        at, mac = f'{POLLER},switch="leaf-1",port="{port}"', f"02:00:00:00:00:0{port}"
+        series |= {
+            f'fabric_link_info{{{at},peer="{host}",peer_mac="{mac}"}}': "1x30",
+            f"fabric_switch_link_speed_bytes_per_second{{{at}}}": "50000000000x30",
+            f'fabric_switch_receive_pfc_frames_total{{{at},priority="3"}}': "0+60000x30" if port != "4" else "0+600x30",
+        }
+    series[f'fabric_switch_receive_pfc_paused_seconds_total{{{POLLER},switch="leaf-1",port="1",priority="3"}}'] = (
+        "0+3x30"
+    )
+    nic, seen = 'job="fabric",instance="gpu-002",device="eth4"', "switch_port:fabric_link_info:seen"
+    series |= {
+        f'fabric_nic_info{{{nic},host="gpu-002",mac="02:00:00:00:00:02"}}': "1x30",
+        f'device:fabric_nic_transmit_paused_seconds:rate{{{nic},host="gpu-002",rail="2"}}': "0.2x30",
+        f'{seen}{{{POLLER},mac="02:00:00:00:00:02",switch="leaf-1",switch_port="2"}}': "9x30",
+    }
+    one, two, three = (f'{{peer="gpu-00{port}",switch="leaf-1",port="{port}"}}' for port in (1, 2, 3))
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (f"round({query(panel, 'Of time')}, 0.001)", "20m", [(one, 0.05), (two, 0.2)]),
+            (f"round({query(panel, 'Of time, at most')}, 0.001)", "20m", [(three, 0.084)]),
+        ],
+    )
+
+
+def test_batches_that_a_collector_accepts_are_not_lost(program, tmp_path):
+    """One of eight is; a duplicate is no batch of its own."""
+    batches = 'fabric_collector_batches_total{job="fabric",instance="collector",outcome='
+    series = {
+        f'{batches}"{outcome}"}}': f"0+{count}x30"
+        for outcome, count in (("accepted", 7), ("lost", 1), ("duplicate", 9))
+    }
+    expr = f"round({query('fabric-training-Lost, of batches')}, 0.001)"
+    check(program("promtool"), tmp_path, series, [(expr, "20m", [("{}", 0.125)])])

@@ -27,7 +27,7 @@ FOLDER = ROOT / "dashboards"
 
 UNITS = {
     *("none", "short", "s", "bps", "Bps", "pps", "cps", "ops", "percentunit", "watt", "amp", "volt", "celsius"),
-    *("si:T/s", "dateTimeAsIsoNoDateIfToday"),
+    *("si:T/s", "dateTimeAsIsoNoDateIfToday", "dateTimeFromNow"),
 }
 """Units of Grafana (ids of `getValueFormats` in @grafana/data) that the boards use, and one made of a word of ours."""
 
@@ -60,6 +60,9 @@ NOT_IN_DEMO = {
     "fabric-switches-Least light received-A": "the simulated switches have no modules",
     "fabric-switches-Ports with faults-D": "they do not count blocks of FEC",
     "fabric-switches-FEC uncorrectable blocks-A": "they do not count blocks of FEC",
+    "fabric-switches-Silent or restarted switches-B": "none restarts",
+    "fabric-switches-Hosts that pause a switch (PFC)-B": "its hosts count the time",
+    "fabric-switches-Switches that pause others (PFC)-A": "its switches count frames alone",
     "fabric-training-Slowed down-A": "it is compared with ten minutes",
     "fabric-training-Verdicts-B": "it is compared with ten minutes",
     "fabric-training-Step-B": "the job of the cluster does not mark its steps",
@@ -67,8 +70,8 @@ NOT_IN_DEMO = {
     "fabric-training-Network of a step-B": "the cluster has no budget of its job",
     "fabric-training-Network time over its minimum-A": "the cluster has no budget of its job",
     "fabric-training-Compute share of a step, lower bound-A": "the cluster has no budget of its job",
-    "fabric-training-Model FLOPs utilization (MFU)-A": "the cluster has no budget of its job",
-    "fabric-training-Model FLOPs utilization (MFU)-B": "the cluster has no budget of its job",
+    "fabric-training-Model FLOPs utilization (MFU), of the peak-A": "the cluster has no budget of its job",
+    "fabric-training-Model FLOPs utilization (MFU), of the peak-B": "the cluster has no budget of its job",
     "fabric-training-Time for computation, lower bound-A": "the cluster has no budget of its job",
     "fabric-training-Timings lost at hosts-A": "none is lost",
     "fabric-training-Timings lost at hosts-B": "its timings are Inspector's",
@@ -79,7 +82,7 @@ NOT_IN_DEMO |= {
     f"{panel}-{letter}": "no alert about it fires within two minutes"
     for panel in (
         "fabric-host-Alerts of this host",
-        "fabric-switches-Alerts of switches, and of exporters",
+        "fabric-switches-Alerts of switches, of exporters, and of hosts that pause switches",
         "fabric-training-Alerts of jobs",
     )
     for letter in "ABCDE"
@@ -111,7 +114,9 @@ every_target = pytest.mark.parametrize(("panel", "target"), TARGETS.values(), id
 
 RULES = ("fabric-records.yml", "fabric.yml")
 
-OF_ALL_TARGETS = {"alert:fabric_firing:since", "host:fabric_nccl_job:info", "host:fabric_nccl_straggler:count"}
+OF_ALL_TARGETS = {"alert:fabric_firing:since", "host:fabric_nccl_job:info", "host:fabric_nccl_straggler:count"} | {
+    "train_job:fabric_firing:since"
+}
 """Records without a job and an instance, as they are of alerts, or join series of hosts and collectors."""
 
 
@@ -136,7 +141,7 @@ def substituted(expr: str) -> str:
     every = {f"${name}": ".+" for name in ("job", "instance", "switch", "node_name", "train_job")}
     for name, value in {"$__rate_interval": "10s", "$host": "gpu-001", **every}.items():
         expr = expr.replace(name, value)
-    assert "$" not in re.sub(r'"\$1( \w+)?"', "", expr), expr
+    assert "$" not in re.sub(r'"( and )?\$1( \w+)?"', "", expr), expr
     return expr
 
 
@@ -289,11 +294,11 @@ def test_full_utilization_is_not_a_fault():
         if "utilization" in panel["targets"][0]["expr"] and "red" in colors_above(panel)
     }
     assert judged == {
-        "fabric-overview-Fullest uplink",
-        "fabric-switches-Fullest uplink",
-        "fabric-switches-Busiest uplink of a switch",
+        "fabric-overview-Fullest uplink, of its speed",
+        "fabric-switches-Fullest, of speed",
+        "fabric-switches-Busiest uplink of a switch, of speed",
         "fabric-switches-Fullest uplinks",
-        "fabric-infiniband-Busiest uplink of a switch",
+        "fabric-infiniband-Busiest uplink of a switch, of its speed",
     }
 
 
@@ -419,30 +424,30 @@ def test_table_columns_are_those_of_the_queries():
 
 
 LIMITS = {
-    "fabric-overview-Pauses (PFC, 802.3x)": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-overview-Retransmissions": ("FabricRetransmissions",),
+    "fabric-overview-Pauses (PFC, 802.3x), of time": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-overview-Retransmissions, of packets": ("FabricRetransmissions",),
     "fabric-overview-Most retransmissions": ("FabricRetransmissions",),
     "fabric-overview-Ports most paused by their switch (PFC, 802.3x)": ("FabricPauseShare",),
     "fabric-overview-Hosts that pause their switch most (PFC, 802.3x)": ("FabricPauseShare",),
     "fabric-overview-Hosts with an idle rail": ("FabricRailImbalance",),
-    "fabric-overview-Fullest uplink": ("leaf:fabric_uplink_overload:ratio",),
-    "fabric-overview-ECN-marked packets by rail": ("FabricCongestion",),
-    "fabric-host-Pausing": ("FabricPauseShare",),
-    "fabric-host-Time in pause by priority (PFC)": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-host-Paused by the switch (PFC, 802.3x)": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-host-Pausing the switch (PFC, 802.3x)": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-host-ECN-marked packets received": ("FabricCongestion",),
-    "fabric-host-Retransmissions": ("FabricRetransmissions",),
-    "fabric-host-Imbalance of ports": ("FabricRailImbalance", "FabricRailImbalance"),
-    "fabric-switches-Fullest uplink": ("leaf:fabric_uplink_overload:ratio",),
-    "fabric-switches-Busiest uplink of a switch": ("leaf:fabric_uplink_overload:ratio",),
+    "fabric-overview-Fullest uplink, of its speed": ("leaf:fabric_uplink_overload:ratio",),
+    "fabric-overview-ECN-marked, of packets received, by rail": ("FabricCongestion",),
+    "fabric-host-Pausing, of time": ("FabricPauseShare",),
+    "fabric-host-Pauses by priority (PFC), of time": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-host-Paused by the switch (PFC, 802.3x), of time": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-host-Pausing the switch (PFC, 802.3x), of time": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-host-ECN-marked, of packets received": ("FabricCongestion",),
+    "fabric-host-Retransmissions, of packets": ("FabricRetransmissions",),
+    "fabric-host-Imbalance of ports, over the mean": ("FabricRailImbalance", "FabricRailImbalance"),
+    "fabric-switches-Fullest, of speed": ("leaf:fabric_uplink_overload:ratio",),
+    "fabric-switches-Busiest uplink of a switch, of speed": ("leaf:fabric_uplink_overload:ratio",),
     "fabric-switches-Fullest uplinks": ("leaf:fabric_uplink_overload:ratio",),
-    "fabric-switches-Imbalance of uplinks": ("FabricUplinkImbalance",),
-    "fabric-infiniband-Busiest uplink of a switch": ("leaf:fabric_uplink_overload:ratio",),
-    "fabric-infiniband-Imbalance of uplinks": ("FabricUplinkImbalance",),
+    "fabric-switches-Imbalance of uplinks, over the mean": ("FabricUplinkImbalance",),
+    "fabric-infiniband-Busiest uplink of a switch, of its speed": ("leaf:fabric_uplink_overload:ratio",),
+    "fabric-infiniband-Imbalance of uplinks, over the mean": ("FabricUplinkImbalance",),
     "fabric-switches-ECN-marked packets transmitted": ("FabricCongestion",),
-    "fabric-training-Batches lost": ("FabricTimingsLost",),
-    "fabric-training-Batches not sent": ("FabricTimingsLost",),
+    "fabric-training-Lost, of batches": ("FabricTimingsLost",),
+    "fabric-training-Not sent, of batches": ("FabricTimingsLost",),
 }
 """Panels whose limits are those of alerts, or of series recorded for them: of the one for the bad value, and of the one
 for the warning."""
@@ -459,6 +464,85 @@ def test_limits_are_those_of_the_alerts(key, alerts):
             one["expr"] for group in groups for one in group["rules"] if alert in {one.get("alert"), one.get("record")}
         ]
         assert limit in [float(one) for expr in exprs for one in re.findall(r"> ([\d.]+)", expr)]
+
+
+RDMA_PORTS = "fabric-host-RDMA ports (paused, pausing: of time; retrans.: of packets; transmit, receive: of speed)"
+
+LIMITS_OF_COLUMNS = {
+    ("fabric-overview-Hosts with faults (paused, pausing: of time; retr.: of packets)", "Paused"): (
+        "pause_outlier",
+        "pause_share",
+    ),
+    ("fabric-overview-Hosts with faults (paused, pausing: of time; retr.: of packets)", "Pausing"): (
+        "pause_outlier",
+        "pause_share",
+    ),
+    ("fabric-overview-Jobs on hosts with faults", "Paused, of time"): ("pause_outlier", "pause_share"),
+    (RDMA_PORTS, "Paused"): ("pause_outlier", "pause_share"),
+    (RDMA_PORTS, "Pausing"): ("pause_outlier", "pause_share"),
+    ("fabric-switches-Hosts that pause a switch (PFC)", "Of time"): ("pause_outlier", "pause_share"),
+    ("fabric-switches-Switches that pause others (PFC)", "Of time"): ("pause_outlier", "pause_share"),
+    ("fabric-switches-Hosts that pause a switch (PFC)", "Of time, at most"): ("pause_share", "pause_storm"),
+    ("fabric-switches-Switches that pause others (PFC)", "Of time, at most"): ("pause_share", "pause_storm"),
+    ("fabric-training-Hosts of jobs with faults", "Paused, of time"): ("pause_outlier", "pause_share"),
+}
+"""Columns of shares of time in pause, and sections of thresholds, for a warning and for what is bad."""
+
+
+@pytest.mark.parametrize(("key", "sections"), LIMITS_OF_COLUMNS.items())
+def test_limits_of_pauses_are_thresholds_of_alerts(key, sections):
+    panel, column = key
+    known = yaml.safe_load((ROOT / "alerts" / "thresholds.yml").read_text())
+    (drawn,) = [
+        [step["value"] for step in one["value"]["steps"]]
+        for override in PANELS[panel]["fieldConfig"]["overrides"]
+        if override["matcher"]["options"] == column
+        for one in override["properties"]
+        if one["id"] == "thresholds"
+    ]
+    assert drawn == [None, *(known[one]["share"] for one in sections)]
+
+
+def test_switches_have_restarted_by_the_limits_of_the_alert():
+    known = yaml.safe_load((ROOT / "alerts" / "thresholds.yml").read_text())["switch_restarted"]
+    (expr,) = [
+        one["expr"]
+        for one in PANELS["fabric-switches-Silent or restarted switches"]["targets"]
+        if "time()" in one["expr"]
+    ]
+    minutes = [int(number) // 60 for number in re.findall(r"[<>] (\d+)", expr)[:2]]
+    assert [f"{one}m" for one in minutes] == [known["since"], known["before"]]
+
+
+BASE = re.compile(
+    r"\bof (the |its |all |own |a )?(speed|time|packets|ticks|batches|ranks|expected|mean|peak|step)\b"
+    r"|of the expected one|over (the |own )?(mean|best)|below the mean",
+    re.IGNORECASE,
+)
+"""What a share is of, in the title of a panel or of a column."""
+
+NO_BASE = {
+    ("fabric-training-Likely causes", "Confidence"): "a confidence is no share of anything",
+}
+
+
+def shares():
+    """Yield the panel and the title of each panel and each column of a share."""
+    for key, panel in PANELS.items():
+        if panel["fieldConfig"]["defaults"].get("unit") == "percentunit":
+            yield key, ""
+        for override in panel["fieldConfig"]["overrides"]:
+            if {"id": "unit", "value": "percentunit"} in override["properties"]:
+                yield key, override["matcher"]["options"]
+
+
+@pytest.mark.parametrize(("key", "column"), list(shares()))
+def test_titles_of_shares_name_what_they_are_shares_of(key, column):
+    """Else 108 % may be that of anything; a panel of several columns may have all of them in its title."""
+    title = PANELS[key]["title"]
+    explained = re.findall(r"([\w., ]+): of", title)
+    in_title = column and column.lower() in ", ".join(explained)
+    assert in_title or (key, column) in NO_BASE or BASE.search(column or title)
 
 
 @every_target
