@@ -28,6 +28,8 @@ def ports_asked_for(expr):
     names = set(re.findall(r"(?<![:\w])fabric_switch_\w+", expr)) - {"fabric_switch_info"}
     if names & OF_UPLINKS:
         return {}
+    if any(name.endswith("_pfc_frames_total") for name in names):  # which count where the time in pause does not
+        names = {name for name in names if not name.endswith("_pfc_paused_seconds_total")}
     return {name: labels[name] for name in names if {"switch", "port"} <= labels[name]}
 
 
