@@ -86,6 +86,8 @@ pictures: $(RUNTIME) ## take pictures of the boards from two demos, without Graf
 lock: $(DEV) ## bring the locks up to date with pyproject.toml; ARGS=--upgrade takes newer versions
 	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --quiet -o requirements.txt $(ARGS)
+	@$(BIN)/uv pip compile pyproject.toml --extra pods --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-annotate --quiet -o deploy/requirements-image.txt $(ARGS)
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --quiet -o requirements-dev.txt $(ARGS)
 

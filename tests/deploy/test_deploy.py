@@ -472,7 +472,7 @@ def test_image_takes_nothing_unchecked() -> None:
     assert any("pip wheel" in run and "--no-build-isolation" in run for run in instructions("RUN"))
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", "deploy/requirements-build.txt"])
+@pytest.mark.parametrize("lock", ["requirements.txt", "deploy/requirements-build.txt", "deploy/requirements-image.txt"])
 def test_every_pin_has_a_hash(lock: str) -> None:
     text = re.sub(r"\\\n\s*", " ", (ROOT / lock).read_text())
     pins = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
@@ -482,14 +482,18 @@ def test_every_pin_has_a_hash(lock: str) -> None:
 
 def test_each_runtime_dependency_has_an_upper_bound_and_the_lock_is_within() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    required = [Requirement(text) for text in project["dependencies"]]
-    assert len(required) >= 8
-    assert "optional-dependencies" not in project, "check their bounds here too"
+    extra = [Requirement(text) for texts in project["optional-dependencies"].values() for text in texts]
+    required = [Requirement(text) for text in project["dependencies"]] + extra
+    assert len(required) >= 9
+    assert extra
     assert [one.name for one in required if not any(part.operator == "<" for part in one.specifier)] == []
     lock = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE))
     assert [one.name for one in required if lock[one.name] not in one.specifier] == []
     runtime = re.findall(r"^([\w.-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     assert {Requirement(text).name for text in project["dependencies"]} <= set(runtime)
+    image = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "deploy/requirements-image.txt").read_text(), re.MULTILINE))
+    assert set(image) >= {*runtime, *(one.name for one in extra)}
+    assert [name for name in image if lock[name] != image[name]] == []
 
 
 def test_image_is_labelled_with_this_version() -> None:

@@ -147,7 +147,7 @@ def parse_result(data: bytes) -> CniResult | None:
             _hardware_address(one.mac),
         )
         for one in inside
-        if one.sandbox == sandbox and plain_word(one.name, MAX_INTERFACE_NAME)
+        if plain_word(one.name, MAX_INTERFACE_NAME)
     )
     return CniResult(_pod(dict(cached.arguments or ())), plain_word(cached.container, 128), sandbox, attachments)
 

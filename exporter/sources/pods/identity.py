@@ -127,7 +127,7 @@ class PodIdentities:
                 self._grants, self._replied, self._kubelet_failure = parsed, monotonic(), ()
                 return
         self._kubelet_failure = (outcome,) if isinstance(outcome, Failure) else ()
-        if outcome is None or monotonic() - self._replied > MAX_REPLY_AGE:
+        if monotonic() - self._replied > MAX_REPLY_AGE:
             self._grants = ()
 
     def _read(self) -> tuple[Evidence, list[Failure]]:

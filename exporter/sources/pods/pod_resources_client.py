@@ -8,6 +8,7 @@ import asyncio
 import errno
 import os
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from exporter.core.source import Failure
@@ -26,12 +27,15 @@ CALL_SECONDS = 10.0
 RECONNECT_MILLISECONDS = (500, 10_000)
 """Shortest and longest pause before gRPC connects again: kubelet is back within seconds."""
 
-_REASONS = {
-    "DEADLINE_EXCEEDED": "timeout",
-    "RESOURCE_EXHAUSTED": "too_large_or_too_often",
-    "UNAVAILABLE": "unavailable",
-    "UNIMPLEMENTED": "unsupported",
-}
+_REASONS = MappingProxyType(
+    {
+        "DEADLINE_EXCEEDED": "timeout",
+        "RESOURCE_EXHAUSTED": "too_large_or_too_often",
+        "UNAVAILABLE": "unavailable",
+        "UNIMPLEMENTED": "unsupported",
+    }
+)
+"""Reasons of failures by the status of a call; RESOURCE_EXHAUSTED is also what kubelet answers to too many calls."""
 
 
 class PodResourcesClient:
