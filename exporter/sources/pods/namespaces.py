@@ -60,9 +60,14 @@ def list_namespaces(folders: Sequence[str], procfs: Path | None = None, own: str
 
 
 def label_of(namespace: NamespaceRef) -> str:
-    """Return the name of a namespace; of one without a name its number, as `readlink /proc/self/ns/net` has it."""
+    """Return the name of a namespace; of one without a name its number."""
     folder, name = os.path.split(namespace.path)
-    return f"net:[{namespace.inode}]" if os.path.basename(folder) == "ns" else name  # noqa: PTH119  # no Path needed
+    return number_of(namespace) if folder.endswith("/ns") else name
+
+
+def number_of(namespace: NamespaceRef) -> str:
+    """Return the number of a namespace, as `readlink /proc/self/ns/net` prints it."""
+    return f"net:[{namespace.inode}]"
 
 
 def _paths(folders: Sequence[str], procfs: Path | None, failures: list[Failure]) -> Iterator[str]:
