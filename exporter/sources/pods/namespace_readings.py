@@ -1,0 +1,154 @@
+"""Reads the links of all namespaces, and keeps their sockets open while the namespaces exist."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+from exporter.core.blocking import BlockingCalls
+from exporter.core.source import Failure
+from exporter.linux.netlink.rtnetlink import NetworkLink
+from exporter.linux.network_namespaces import NamespaceKey
+from exporter.sources.common.blocking_call import make_call
+from exporter.sources.common.failures import failure_of
+from exporter.sources.common.moved_devices import MovedDevice
+from exporter.sources.pods.namespace_sockets import NamespaceSockets, OpenNamespace
+from exporter.sources.pods.namespaces import Listing
+from exporter.sources.pods.pod_links import HOST_DEVICE, attachment_of
+
+LISTING, OPENING, CARDS = "/namespaces", "/open namespaces", "/open cards"
+"""Names of calls; those that read a namespace are named by its number."""
+
+
+class NamespaceReading(NamedTuple):
+    """The NICs of a namespace, each with how it is attached, and the time when they were read."""
+
+    nics: Sequence[tuple[NetworkLink, str]]
+    time: float
+
+
+class NamespaceReadings:
+    """The links of all namespaces as they were read last.
+
+    Attributes:
+        readings: By namespace.
+        failures: What could not be listed, entered or read lately.
+    """
+
+    def __init__(
+        self, sockets: NamespaceSockets, calls: BlockingCalls, list_all: Callable[[], Listing], sysfs: Path
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            sockets: Opens sockets in namespaces.
+            calls: Makes the calls that may block.
+            list_all: Lists the namespaces; blocks.
+            sysfs: Root of sysfs.
+        """
+        self.readings: dict[NamespaceKey, NamespaceReading] = {}
+        self.failures: Sequence[Failure] = ()
+        self._sockets, self._calls, self._list_all, self._sysfs = sockets, calls, list_all, sysfs
+
+    @property
+    def namespaces(self) -> Mapping[NamespaceKey, OpenNamespace]:
+        """The namespaces whose sockets are open."""
+        return self._sockets.namespaces
+
+    async def close_gone(self) -> bool:
+        """List the namespaces, and close the sockets in those that have gone; return whether any came or went.
+
+        Raises:
+            SourceError: They cannot be listed.
+        """
+        listing = await make_call(self._calls, LISTING, self._list_all)
+        has_gone = self._close_gone(listing)
+        return has_gone or bool(listing.namespaces.keys() - self._sockets.namespaces.keys())
+
+    async def read_all(self) -> None:
+        """List the namespaces, and read the links of all.
+
+        Raises:
+            SourceError: They cannot be listed.
+        """
+        listing = await make_call(self._calls, LISTING, self._list_all)
+        self._close_gone(listing)
+        failures = list(listing.failures)
+        failures += await make_call(self._calls, OPENING, partial(self._sockets.open_new, listing.namespaces))
+        failures += await self._read(self._sockets.namespaces)
+        failures += await self._open_cards()
+        self.failures = failures
+
+    async def read_moved(self) -> None:
+        """Read the links of the namespaces that had cards before."""
+        await self._read({key: one for key, one in self._sockets.namespaces.items() if one.cards is not None})
+
+    def moved_devices(self) -> list[MovedDevice]:
+        """Return the cards that were moved as a whole, and can be read."""
+        return [
+            MovedDevice(link, namespace.cards.use)
+            for key, reading in self.readings.items()
+            if (namespace := self._sockets.namespaces.get(key)) is not None and namespace.cards is not None
+            for link, attachment in reading.nics
+            if attachment == HOST_DEVICE
+        ]
+
+    def close(self) -> None:
+        """Close all sockets."""
+        self._sockets.close()
+        self.readings.clear()
+
+    def _close_gone(self, listing: Listing) -> bool:
+        has_gone = self._sockets.close_all_but(listing.namespaces)
+        for key in self.readings.keys() - listing.namespaces.keys():
+            del self.readings[key]
+        return has_gone
+
+    async def _read(self, namespaces: Mapping[NamespaceKey, OpenNamespace]) -> list[Failure]:
+        """Read the links of some namespaces; one that could not be read has none."""
+        asked = dict(namespaces)
+        calls = [(_call_name(key), partial(_read_namespace, one, self._sysfs)) for key, one in asked.items()]
+        results = await self._calls.run(calls)
+        failures = []
+        for key, one in asked.items():
+            result = results[_call_name(key)]
+            if self._sockets.namespaces.get(key) is not one:
+                continue  # it ended meanwhile
+            if isinstance(result, Exception):
+                self.readings.pop(key, None)
+                failures.append(failure_of(one.label, result, one.label))
+            else:
+                self.readings[key] = result
+        return failures
+
+    async def _open_cards(self) -> list[Failure]:
+        """Open sockets for cards where there are some, and close those where there are none any more."""
+        wanted = {}
+        for key, one in self._sockets.namespaces.items():
+            reading = self.readings.get(key)
+            if reading is None:
+                continue
+            if any(attachment == HOST_DEVICE for _, attachment in reading.nics):
+                wanted[key] = one
+            elif one.cards is not None:
+                one.cards.close()
+                one.cards = None
+        if all(one.cards is not None for one in wanted.values()):
+            return []
+        return await make_call(self._calls, CARDS, partial(self._sockets.open_cards, wanted))
+
+
+def _call_name(key: NamespaceKey) -> str:
+    return f"net:[{key.inode}]"
+
+
+def _read_namespace(one: OpenNamespace, sysfs: Path) -> NamespaceReading:
+    """Read the NICs of one namespace; blocks."""
+    now = monotonic()
+    with one.links.use() as reader:
+        found = [(link, attachment_of(link, sysfs)) for link in reader.links()]
+        nics = [(link, attachment) for link, attachment in found if attachment]
+        if one.host_id is None and any(link.lower_namespace is not None for link, _ in nics):
+            one.host_id = reader.own_namespace_id()
+    return NamespaceReading(nics, now)

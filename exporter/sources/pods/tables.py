@@ -1,0 +1,154 @@
+"""Tables of the NICs of pods, and of the virtual functions of ports."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from exporter.core.table import LabelValues, RowKeeper, Table, TableBuilder, Value
+from exporter.linux.netlink.rtnetlink import NetworkLink
+from exporter.sources.pods.cni_results import Attachment
+from exporter.sources.pods.host_facts import HostFacts
+from exporter.sources.pods.metrics import COUNTERS, FUNCTIONS, NIC
+from exporter.sources.pods.model import NamespaceRef, PodOwner
+from exporter.sources.pods.pod_links import HOST_DEVICE, IPOIB, SR_IOV, SUBFUNCTION, lower_device
+from exporter.sources.pods.virtual_functions import Function
+
+FUNCTION_COUNTERS = frozenset(ending for ending in COUNTERS if not ending.endswith("_errors_total"))
+"""Counters that a port has of its virtual functions."""
+
+
+class PodNic(NamedTuple):
+    """A NIC in a namespace.
+
+    Attributes:
+        netns: Name of the namespace.
+        link: Its link.
+        attachment: How it is attached.
+        host_device: The device of the host below it, or its name on the host; empty where not known.
+        function: The virtual function that it is, if it is one of a known port.
+    """
+
+    netns: str
+    link: NetworkLink
+    attachment: str
+    host_device: str
+    function: Function | None = None
+
+
+class PodNamespace(NamedTuple):
+    """A namespace with its NICs.
+
+    Attributes:
+        ref: The namespace.
+        nics: Its NICs.
+        time: Monotonic seconds of the reading.
+        owner: The pod; None if it is not known.
+        attachments: The interfaces of libcni.
+    """
+
+    ref: NamespaceRef
+    nics: Sequence[PodNic]
+    time: float
+    owner: PodOwner | None
+    attachments: Sequence[Attachment] = ()
+
+
+def host_device_of(
+    link: NetworkLink, attachment: str, host_id: int | None, facts: HostFacts
+) -> tuple[str, Function | None]:
+    """Return the host's device of a NIC that is no card moved as a whole, and the virtual function that it is."""
+    if attachment in {SR_IOV, SUBFUNCTION}:
+        function = facts.functions.functions.get(link.parent_dev_name or "")
+        return ("" if function is None else function.port), function
+    return lower_device(link, host_id, facts.links), None
+
+
+class PodTables:
+    """Makes the tables, and reuses the text of their rows from poll to poll."""
+
+    def __init__(self, host: str) -> None:
+        """Store the host's name."""
+        self._host = host
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in (NIC, FUNCTIONS)}
+
+    def make(
+        self,
+        namespaces: Sequence[PodNamespace],
+        counters: Mapping[Function, Mapping[str, int]],
+        facts: HostFacts,
+        now: float,
+    ) -> list[Table]:
+        """Make the tables.
+
+        Args:
+            namespaces: The namespaces.
+            counters: Counters of virtual functions by their ports.
+            facts: What the host knows.
+            now: Time of the first reading.
+        """
+        nics, functions = TableBuilder(NIC), TableBuilder(FUNCTIONS)
+        epochs, times = [], []
+        used: Counter[str] = Counter()
+        by_name = {link.name: link for link in facts.links.values()}
+        for one in namespaces:
+            for nic in one.nics:
+                counted = None if nic.function is None else counters.get(nic.function)
+                values = {} if nic.attachment == HOST_DEVICE else _values(nic.link, counted)
+                info = self._info(one, nic, by_name, facts, has_function_counters=counted is not None)
+                nics.row((nic.netns, nic.link.name), {**values, "info": info})
+                epochs.append((one.ref.inode, nic.link.ifindex, counted is None))
+                times.append(one.time)
+                used[nic.host_device] += nic.function is not None
+        for port in facts.functions.ports.values():
+            functions.row(
+                (port.device,),
+                {
+                    "virtual_functions": port.enabled,
+                    "virtual_functions_limit": port.limit,
+                    "virtual_functions_in_pods": used[port.device],
+                },
+            )
+        tables = [
+            nics.table(self._keepers[NIC], now, epochs=epochs, times=times),
+            functions.table(self._keepers[FUNCTIONS], now),
+        ]
+        return [table for table in tables if len(table.rows)]
+
+    def _info(
+        self,
+        namespace: PodNamespace,
+        nic: PodNic,
+        host_links: Mapping[str, NetworkLink],
+        facts: HostFacts,
+        *,
+        has_function_counters: bool,
+    ) -> LabelValues:
+        link, owner = nic.link, namespace.owner or PodOwner("", "")
+        is_card = nic.attachment in {HOST_DEVICE, SR_IOV, SUBFUNCTION}
+        rdma = facts.rdma_of(link if is_card else host_links.get(nic.host_device))
+        network = next((one.network for one in namespace.attachments if one.interface == link.name), "")
+        traffic = "" if nic.attachment == HOST_DEVICE else "function" if has_function_counters else "kernel"
+        return (
+            self._host,
+            owner.pod_namespace,
+            owner.pod_name,
+            owner.container,
+            nic.attachment,
+            network,
+            nic.host_device,
+            link.parent_dev_name or "" if link.parent_dev_bus_name == "pci" else "",
+            "" if nic.function is None else str(nic.function.number),
+            link.mac or "",
+            "" if link.partition is None or nic.attachment != IPOIB else f"0x{link.partition:04x}",
+            rdma,
+            "" if not rdma else "own" if is_card else "shared",
+            traffic,
+        )
+
+
+def _values(link: NetworkLink, counted: Mapping[str, int] | None) -> dict[str, Value | None]:
+    """Return the values of one NIC by ending: those of its virtual function where its port counts them."""
+    values: dict[str, Value | None] = {ending: link.stats.get(name) for ending, name in COUNTERS.items()}
+    if counted is not None:
+        values |= {ending: counted.get(COUNTERS[ending]) for ending in FUNCTION_COUNTERS}
+    return values | {"link_up": int(link.carrier and link.operstate in {None, "up", "unknown"})}
