@@ -19,9 +19,6 @@ from exporter.sources.common.failures import failure_of
 from exporter.sources.pods.model import PodOwner
 from exporter.sources.pods.pod_names import MAX_SUBDOMAIN, plain_word, pod_owner
 
-FOLDERS = ("/var/lib/cni/results", "/var/lib/cni/multus/results")
-"""Where libcni keeps results of the runtime's network, and of those that Multus adds."""
-
 MAX_FILE_SIZE = 256 << 10
 """Bytes of a result; one has a few kilobytes, most of them the configuration of the network."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Failure
 from exporter.sources.common.failures import failure_of
-from exporter.sources.pods import cni_results, ownership, pod_log_folders, pod_resources, pod_resources_client
+from exporter.sources.pods import ownership, pod_resources
 from exporter.sources.pods.cni_results import Attachment, CniResult, CniResultFolders
 from exporter.sources.pods.container_cgroups import (
     NamespaceId,
@@ -49,9 +49,9 @@ class IdentityPlaces(NamedTuple):
         root: The host's root: paths of namespaces in results of libcni are below it.
     """
 
-    cni: Sequence[Path] = tuple(map(Path, cni_results.FOLDERS))
-    logs: Path | None = Path(pod_log_folders.FOLDER)
-    kubelet: Path | None = Path(pod_resources_client.SOCKET)
+    cni: Sequence[Path] = ()
+    logs: Path | None = None
+    kubelet: Path | None = None
     processes: bool = False
     procfs: Path = Path("/proc")
     root: Path = Path("/")

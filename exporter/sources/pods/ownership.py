@@ -32,10 +32,19 @@ class Evidence:
     grants: Mapping[str, tuple[Grant, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
+META_PLUGINS = frozenset({"multus", "multus-shim"})
+"""Plugins that call another one for the same interface, of which there is a result too: that one is preferred."""
+
+
 def attachments(evidence: Evidence, namespace: NamespaceId) -> tuple[Attachment, ...]:
     """Return the interfaces of a namespace that libcni has results of, each once."""
-    found = (one for result in evidence.results.get(namespace, ()) for one in result.attachments)
-    return tuple(dict.fromkeys(found))
+    found: dict[str, Attachment] = {}
+    for result in evidence.results.get(namespace, ()):
+        for one in result.attachments:
+            known = found.get(one.interface)
+            if known is None or known.plugin in META_PLUGINS:
+                found[one.interface] = one
+    return tuple(found.values())
 
 
 def owner(evidence: Evidence, namespace: NamespaceId, devices: Collection[str] = ()) -> PodOwner | None:
@@ -64,9 +73,16 @@ def owner(evidence: Evidence, namespace: NamespaceId, devices: Collection[str] =
 def holder(evidence: Evidence, device: str) -> PodOwner | None:
     """Return the container that was given a device, as by its PCI address; None if it is unknown, or several were.
 
-    Of several pods those that have ended are left out, as far as it is known which pods have a namespace.
+    The result of a plugin that was given the device is preferred. Of several pods by kubelet those that have ended are
+    left out, as far as it is known which pods have a namespace.
     """
-    pod = _holder(evidence, {device})
+    named = {
+        pod
+        for namespace, results in evidence.results.items()
+        if any(one.device == device for result in results for one in result.attachments)
+        and (pod := owner(evidence, namespace)) is not None
+    }
+    pod = _holder(evidence, {device}) if not named else named.pop() if len(named) == 1 else None
     return None if pod is None else pod._replace(container=_container(evidence, pod, {device}))
 
 

@@ -11,8 +11,6 @@ from exporter.sources.common.failures import failure_of
 from exporter.sources.pods.model import PodOwner
 from exporter.sources.pods.pod_names import pod_owner
 
-FOLDER = "/var/log/pods"
-
 MAX_ENTRIES = 20_000
 """Entries that are listed."""
 

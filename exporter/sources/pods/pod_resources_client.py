@@ -14,8 +14,6 @@ from typing import Any
 from exporter.core.source import Failure
 from exporter.sources.common.failures import failure_of
 
-SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
-
 METHOD = "/v1.PodResourcesLister/List"
 
 MAX_REPLY = 16 << 20

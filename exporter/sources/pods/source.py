@@ -9,6 +9,7 @@ lets it end, and its devices return.
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from time import monotonic
 
 from exporter.core.blocking import BlockingCalls
@@ -242,7 +243,13 @@ class PodsSource:
 
 def _build(options: PodsOptions, context: Context) -> list[Source]:
     host = context.host
-    places = IdentityPlaces(processes=options.processes, procfs=host.procfs)
+    places = IdentityPlaces(
+        cni=[Path(one) for one in options.results],
+        logs=Path(options.logs) if options.logs else None,
+        kubelet=Path(options.kubelet) if options.kubelet else None,
+        processes=options.processes,
+        procfs=host.procfs,
+    )
     return [PodsSource(options, host, context.shared.get(MovedDevices), PodIdentities(places))]
 
 

@@ -123,12 +123,31 @@ def test_a_device_of_two_pods_has_no_holder_unless_one_alone_has_a_namespace():
     """kubelet may list a pod that has ended."""
     grants = {VF: (grant(POD), grant(OTHER, "old"))}
     assert holder(Evidence(grants=grants), VF) is None
-    assert holder(Evidence(grants=grants, results={HERE: (result(POD),)}), VF) == PodOwner(
-        "training", "worker-0", "", "trainer"
-    )
-    both = {HERE: (result(POD),), THERE: (result(OTHER, ""),)}
+    one = {HERE: (result(POD, ""),)}
+    assert holder(Evidence(grants=grants, results=one), VF) == PodOwner("training", "worker-0", "", "trainer")
+    both = {HERE: (result(POD, ""),), THERE: (result(OTHER, ""),)}
     assert holder(Evidence(grants=grants, results=both), VF) is None
     assert holder(Evidence(grants=grants), "0000:00:00.0") is None
+
+
+def test_the_result_of_a_plugin_that_was_given_a_device_names_its_holder():
+    """Without kubelet, or where it lists another pod, which has ended."""
+    results = {HERE: (result(POD),), THERE: (result(OTHER, "0000:c0:02.1"),)}
+    assert holder(Evidence(results=results), VF) == POD
+    assert holder(Evidence(results=results, grants={VF: (grant(OTHER, "old"),)}), VF) == POD
+    assert holder(Evidence(results=results, grants={VF: (grant(POD),)}), VF) == POD._replace(container="trainer")
+    twice = {HERE: (result(POD),), THERE: (result(OTHER),)}
+    assert holder(Evidence(results=twice), VF) is None
+
+
+def test_the_plugin_that_multus_called_is_preferred_to_multus():
+    """The runtime has a result of Multus for eth0, and Multus one of the plugin that it called."""
+    made = {}
+    for plugin in ("multus-shim", "calico"):
+        one = Attachment("eth0", plugin, plugin, "", "")
+        made[plugin] = CniResult(POD, "a3", "/run/netns/x", (one,))
+    for order in (made.values(), reversed(made.values())):
+        assert [one.plugin for one in attachments(Evidence(results={HERE: tuple(order)}), HERE)] == ["calico"]
 
 
 def test_a_device_of_two_containers_of_one_pod_has_a_pod_and_no_container():
