@@ -21,7 +21,7 @@ BENCH_PROGRAMS := prometheus-node-exporter:prometheus-node-exporter prometheus-s
 # For its guest the lab takes a kernel from Debian, and builds two of its modules.
 LAB_PROGRAMS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils \
     gcc:gcc make:make ip:iproute2 rdma:iproute2 ethtool:ethtool ib_send_bw:perftest ibv_rc_pingpong:ibverbs-utils \
-    lspci:pciutils setpci:pciutils
+    lspci:pciutils setpci:pciutils /usr/lib/cni/macvlan:containernetworking-plugins
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test test-all test-jobs lab lint types bench docs package pictures lock clean

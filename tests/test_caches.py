@@ -87,7 +87,9 @@ UNLIMITED = {
         sources.nccl.source.NcclSource._facts sources.nic.device.NicDevice._ever_counted
         sources.nic.device_queries.DeviceQueries._cache sources.nic.device_queries.DeviceQueries._failed
         sources.nic.device_queries.DeviceQueries.answered sources.nic.source.NicSource._devices
-        sources.optics.source.OpticsSource._cages sources.rdma.counters.CounterReader._files
+        sources.pods.namespace_readings.NamespaceReadings.readings
+        sources.pods.namespace_sockets.NamespaceSockets.namespaces sources.optics.source.OpticsSource._cages
+        sources.rdma.counters.CounterReader._files
         sources.rdma.counters.CounterReader._refused sources.rdma.queue_pairs.QueuePairPoller._queue_pairs
         sources.rdma.queue_pairs.QueuePairPoller._unsupported sources.rdma.source.RdmaSource._devices
         sources.rdma.tables.RdmaTables._columns sources.rdma.tables.RdmaTables._parts
@@ -144,8 +146,6 @@ LIMITED = {
     "sources.nccl_facts.log_state.LogState.counts": ("MAX_COUNTED", PRESENT),
     "sources.nccl_facts.log_state.LogState.groups": ("MAX_PROCESSES", PRESENT),
     "sources.nccl_facts.log_state.LogState.versions": ("one a log", PRESENT),
-    "sources.pods.namespace_readings.NamespaceReadings.readings": ("namespaces that are listed", PRESENT),
-    "sources.pods.namespace_sockets.NamespaceSockets.namespaces": ("namespaces that are listed", PRESENT),
     "sources.switch.port_labels.PortLabels._labels": ("MAX_PORTS", "NAME_SECONDS"),
     "sources.switch.readers.snmp.counters.SnmpCounters._absent": ("MAX_INSTANCES", "until the next inventory"),
 }
