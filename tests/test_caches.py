@@ -127,6 +127,7 @@ LIMITED = {
     "sources.collector.source.CollectorSource._disputed": ("MAX_DISPUTED", "the oldest goes first"),
     "sources.collector.source.CollectorSource._senders": ("MAX_SENDERS", "the oldest goes first"),
     "sources.collector.source.CollectorSource._lost": ("MAX_SENDERS", "the oldest goes first"),
+    "sources.common.moved_devices.MovedDevices._names": ("MAX_NAMES", "the oldest goes first"),
     "sources.lldp.neighbour_cache.NeighbourCache._neighbours": ("MAX_NEIGHBOURS", "time to live of each"),
     "sources.nccl.processes.ProcessRegistry._found": ("MAX_PROCESSES", "EXPIRY_SECONDS"),
     "sources.nccl.readers.comma.CommaFeed._jobs": ("MAX_JOBS", PRESENT),
@@ -143,6 +144,8 @@ LIMITED = {
     "sources.nccl_facts.log_state.LogState.counts": ("MAX_COUNTED", PRESENT),
     "sources.nccl_facts.log_state.LogState.groups": ("MAX_PROCESSES", PRESENT),
     "sources.nccl_facts.log_state.LogState.versions": ("one a log", PRESENT),
+    "sources.pods.namespace_readings.NamespaceReadings.readings": ("namespaces that are listed", PRESENT),
+    "sources.pods.namespace_sockets.NamespaceSockets.namespaces": ("namespaces that are listed", PRESENT),
     "sources.switch.port_labels.PortLabels._labels": ("MAX_PORTS", "NAME_SECONDS"),
     "sources.switch.readers.snmp.counters.SnmpCounters._absent": ("MAX_INSTANCES", "until the next inventory"),
 }

@@ -99,6 +99,10 @@ class PodIdentities:
         """Return the interfaces of a namespace as the plugins of CNI made them."""
         return ownership.attachments(self._evidence, _id(namespace))
 
+    def pods_in(self, namespace: NamespaceRef) -> tuple[PodOwner, ...]:
+        """Return the pods that have processes in a namespace; those of the host's network are in its namespace."""
+        return ownership.pods_in(self._evidence, _id(namespace))
+
     def holder(self, device: str) -> PodOwner | None:
         """Return the container that was given a device, by its PCI address; None if it is unknown, or several were."""
         return ownership.holder(self._evidence, device)

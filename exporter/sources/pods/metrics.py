@@ -40,8 +40,9 @@ _HELPS = MappingProxyType(
 
 _ORIGINS = MappingProxyType(
     {
-        ending: [f"rtnetlink {name}"]
-        + ([] if name.endswith("_errors") else [f"virtual functions: rtnetlink IFLA_VF_STATS {name}"])
+        ending: (f"rtnetlink {name}",)
+        if name.endswith("_errors")
+        else (f"rtnetlink {name}", f"virtual functions: rtnetlink IFLA_VF_STATS {name}")
         for ending, name in COUNTERS.items()
     }
 )
@@ -50,16 +51,33 @@ NIC = vocabulary.schema(
     "fabric_pod_nic_",
     ("netns", "device"),
     [*COUNTERS, "link_up"],
-    {
+    helps={
+        **_HELPS,
+        "receive_errors_total": "Packets received for the pod with an error (rtnl_link_stats64 rx_errors).",
+        "transmit_errors_total": "Packets of the pod not transmitted due to an error (rtnl_link_stats64 tx_errors).",
+        "link_up": "Whether the link has a carrier and its operational state (RFC 2863) is up or unknown: 1, else 0.",
+    },
+    origins={**_ORIGINS, "link_up": ["rtnetlink IFLA_OPERSTATE"]},
+    details=(
+        "receive_errors_total",
+        "transmit_errors_total",
+        "receive_packets_per_second",
+        "transmit_packets_per_second",
+    ),
+)
+
+INFO = vocabulary.schema(
+    "fabric_pod_nic_",
+    ("netns", "device", "pod_namespace", "pod_name", "container"),
+    own={
         "info": info(
             "A network device of a pod. The label attachment is macvlan, ipvlan, vlan, veth, netkit, ipoib, sr-iov,"
-            " subfunction, or host-device for a card that was moved as a whole, whose traffic the metrics fabric_nic"
-            " have under host_device. rdma is shared where the RDMA device is that of the host's device, which other"
-            " pods use too, and own where it is that of the pod's function. Labels are empty where not known.",
+            " subfunction, host-device for a card that was moved as a whole, whose traffic the metrics fabric_nic have"
+            " under host_device, or host-network for a pod in the namespace of the host, which has no device of its"
+            " own. rdma is shared where the RDMA device is that of the host's device, which other pods use too, and own"
+            " where it is that of the pod's function. traffic is kernel if bytes and packets are those of the kernel's"
+            " network stack, function if they are those of the virtual function. Labels are empty where not known.",
             "host",
-            "pod_namespace",
-            "pod_name",
-            "container",
             "attachment",
             "network",
             "host_device",
@@ -72,19 +90,7 @@ NIC = vocabulary.schema(
             "traffic",
         )
     },
-    helps={
-        **_HELPS,
-        "receive_errors_total": "Packets received for the pod with an error (rtnl_link_stats64 rx_errors).",
-        "transmit_errors_total": "Packets of the pod not transmitted due to an error (rtnl_link_stats64 tx_errors).",
-        "link_up": "Whether the link has a carrier and its operational state (RFC 2863) is up or unknown: 1, else 0.",
-    },
-    origins={**_ORIGINS, "link_up": ["rtnetlink IFLA_OPERSTATE"], "info": ["rtnetlink", "libcni", "kubelet"]},
-    details=(
-        "receive_errors_total",
-        "transmit_errors_total",
-        "receive_packets_per_second",
-        "transmit_packets_per_second",
-    ),
+    origins={"info": ["rtnetlink", "libcni", "control groups", "folders of logs", "kubelet"]},
 )
 
 FUNCTIONS = vocabulary.schema(

@@ -13,6 +13,7 @@ from exporter.linux.network_namespaces import NamespaceKey
 from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.moved_devices import MovedDevice
+from exporter.sources.pods.model import NamespaceRef
 from exporter.sources.pods.namespace_sockets import NamespaceSockets, OpenNamespace
 from exporter.sources.pods.namespaces import Listing
 from exporter.sources.pods.pod_links import HOST_DEVICE, attachment_of
@@ -32,6 +33,7 @@ class NamespaceReadings:
     """The links of all namespaces as they were read last.
 
     Attributes:
+        own: The own namespace; None before it was listed.
         readings: By namespace.
         failures: What could not be listed, entered or read lately.
     """
@@ -47,6 +49,7 @@ class NamespaceReadings:
             list_all: Lists the namespaces; blocks.
             sysfs: Root of sysfs.
         """
+        self.own: NamespaceRef | None = None
         self.readings: dict[NamespaceKey, NamespaceReading] = {}
         self.failures: Sequence[Failure] = ()
         self._sockets, self._calls, self._list_all, self._sysfs = sockets, calls, list_all, sysfs
@@ -100,6 +103,7 @@ class NamespaceReadings:
         self.readings.clear()
 
     def _close_gone(self, listing: Listing) -> bool:
+        self.own = listing.own
         has_gone = self._sockets.close_all_but(listing.namespaces)
         for key in self.readings.keys() - listing.namespaces.keys():
             del self.readings[key]

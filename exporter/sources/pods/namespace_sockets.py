@@ -8,10 +8,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from exporter.core.source import Failure
 from exporter.linux.namespace_links import NamespaceLinks
+from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.network_namespaces import NamespaceKey, in_namespaces
 from exporter.linux.nic_reader import KernelNic, NicReader
 from exporter.sources.common.failures import failure_of
@@ -30,7 +31,20 @@ class Closable(Protocol):
         """Close them."""
 
 
+class LinkSockets(Closable, Protocol):
+    """Sockets that read the links of a namespace; see NamespaceLinks."""
+
+    def links(self) -> list[NetworkLink]:
+        """Return all devices of the namespace."""
+
+    def own_namespace_id(self) -> int | None:
+        """Return the id that the namespace of this process has there."""
+
+
 Sockets = TypeVar("Sockets", bound=Closable)
+
+Enter: TypeAlias = Callable[[Mapping[NamespaceKey, str], Callable[[], Any], str], Mapping[NamespaceKey, Any]]
+"""Makes a call in namespaces; see in_namespaces."""
 
 
 class Guarded(Generic[Sockets]):
@@ -39,7 +53,7 @@ class Guarded(Generic[Sockets]):
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
         self._lock = threading.Lock()
-        self._is_closing = False
+        self._is_closing = self._is_closed = False
 
     @contextmanager
     def use(self) -> Iterator[Sockets]:
@@ -48,23 +62,23 @@ class Guarded(Generic[Sockets]):
         Raises:
             OSError: ENODEV: they are closed.
         """
-        with self._lock:
-            try:
+        try:
+            with self._lock:
                 if self._is_closing:
                     raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), "network namespace")
                 yield self._sockets
-            finally:
-                if self._is_closing:
-                    self._sockets.close()
-        if self._is_closing:  # since the look above
-            self.close()
+        finally:
+            if self._is_closing:
+                self.close()
 
     def close(self) -> None:
         """Close them now, or at the end of the running call; never waits."""
         self._is_closing = True
         if self._lock.acquire(blocking=False):
             try:
-                self._sockets.close()
+                if not self._is_closed:
+                    self._is_closed = True
+                    self._sockets.close()
             finally:
                 self._lock.release()
 
@@ -80,7 +94,7 @@ class OpenNamespace:
         host_id: The id that links in it have for the namespace of the host; None if not known.
     """
 
-    def __init__(self, ref: NamespaceRef, label: str, links: NamespaceLinks) -> None:
+    def __init__(self, ref: NamespaceRef, label: str, links: LinkSockets) -> None:
         self.ref = ref
         self.label = label
         self.links = Guarded(links)
@@ -99,11 +113,18 @@ class NamespaceSockets:
 
     def __init__(
         self,
-        open_links: Callable[[], NamespaceLinks] = NamespaceLinks,
+        open_links: Callable[[], LinkSockets] = NamespaceLinks,
         open_cards: Callable[[], NicReader] = lambda: KernelNic(with_events=False),
+        enter: Enter = in_namespaces,
     ) -> None:
-        """Open nothing yet; the arguments open sockets in the namespace of the calling thread."""
-        self._open_links, self._open_cards = open_links, open_cards
+        """Open nothing yet.
+
+        Args:
+            open_links: Opens the socket for links in the namespace of the calling thread.
+            open_cards: Opens those for network cards there.
+            enter: Makes a call in each of some namespaces.
+        """
+        self._open_links, self._open_cards, self._enter = open_links, open_cards, enter
         self._is_closed = False
         self.namespaces: dict[NamespaceKey, OpenNamespace] = {}
 
@@ -162,7 +183,7 @@ class NamespaceSockets:
     def _visit(
         self, paths: Mapping[NamespaceKey, str], call: Callable[[], Sockets]
     ) -> Mapping[NamespaceKey, Sockets | OSError]:
-        return in_namespaces(paths, call, _THREAD) if paths and not self._is_closed else {}
+        return self._enter(paths, call, _THREAD) if paths and not self._is_closed else {}
 
 
 def _failure_to_enter(label: str, error: OSError) -> Failure:

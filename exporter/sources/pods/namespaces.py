@@ -18,8 +18,9 @@ MAX_ENTRIES = 65_536
 
 
 class Listing(NamedTuple):
-    """The namespaces by their identity, and what could not be read."""
+    """The own namespace, the others by their identity, and what could not be read."""
 
+    own: NamespaceRef
     namespaces: dict[NamespaceKey, NamespaceRef]
     failures: Sequence[Failure] = ()
 
@@ -56,7 +57,7 @@ def list_namespaces(folders: Sequence[str], procfs: Path | None = None, own: str
             failures.append(Failure("", "too_many", f"more than {MAX_NAMESPACES} network namespaces"))
             break
         found[key] = NamespaceRef(path, *key)
-    return Listing(found, failures)
+    return Listing(NamespaceRef(own, *mine), found, failures)
 
 
 def label_of(namespace: NamespaceRef) -> str:

@@ -74,6 +74,12 @@ def owner(evidence: Evidence, namespace: NamespaceId, devices: Collection[str] =
     return None if pod is None else pod._replace(container=_container(evidence, pod, known))
 
 
+def pods_in(evidence: Evidence, namespace: NamespaceId) -> tuple[PodOwner, ...]:
+    """Return the pods that have processes in a namespace, in the order of their names: in that of the host many."""
+    uids = evidence.uids.get(namespace, frozenset())
+    return tuple(sorted(evidence.pods.get(uid, PodOwner("", "", uid)) for uid in uids))
+
+
 def holder(evidence: Evidence, device: str) -> PodOwner | None:
     """Return the container that was given a device, as by its PCI address; None if it is unknown, or several were.
 

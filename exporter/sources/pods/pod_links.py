@@ -1,7 +1,6 @@
 """What a network device in a pod is: how it is attached, and to which device of the host."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -9,7 +8,8 @@ from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.pci import is_virtual_function
 from exporter.sources.common.host_ports import is_hardware, is_infiniband_port
 
-HOST_DEVICE, SR_IOV, SUBFUNCTION, IPOIB, VETH = "host-device", "sr-iov", "subfunction", "ipoib", "veth"
+HOST_DEVICE, HOST_NETWORK = "host-device", "host-network"
+SR_IOV, SUBFUNCTION, IPOIB, VETH = "sr-iov", "subfunction", "ipoib", "veth"
 
 ATTACHMENTS: Mapping[str, str] = MappingProxyType(
     {
@@ -27,24 +27,6 @@ ATTACHMENTS: Mapping[str, str] = MappingProxyType(
 
 _PAIRS = frozenset({VETH, "netkit"})
 """Kinds whose IFLA_LINK is their peer, not a device below them."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodLink:
-    """A NIC in a namespace.
-
-    Attributes:
-        link: Its link.
-        attachment: How it is attached; `host-device` for a card that was moved as a whole.
-        host_device: The device of the host: that below it, its peer, or the port of its virtual function; empty where
-            not known.
-        function: Number of the virtual function; None if it is none, or not known.
-    """
-
-    link: NetworkLink
-    attachment: str
-    host_device: str = ""
-    function: int | None = None
 
 
 def attachment_of(link: NetworkLink, sysfs: Path) -> str:

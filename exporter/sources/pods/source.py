@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls
 from exporter.core.definition import Context, Definition
@@ -22,10 +23,11 @@ from exporter.sources.common.failures import failure_of
 from exporter.sources.common.moved_devices import MovedDevice, MovedDevices
 from exporter.sources.pods.host_facts import HostFacts, read_host_facts
 from exporter.sources.pods.identity import IdentityPlaces, PodIdentities
-from exporter.sources.pods.metrics import FUNCTIONS, NIC
+from exporter.sources.pods.metrics import FUNCTIONS, INFO, NIC
+from exporter.sources.pods.model import PodOwner
 from exporter.sources.pods.namespace_readings import NamespaceReading, NamespaceReadings
 from exporter.sources.pods.namespace_sockets import NamespaceSockets, OpenNamespace
-from exporter.sources.pods.namespaces import list_namespaces
+from exporter.sources.pods.namespaces import Listing, list_namespaces
 from exporter.sources.pods.options import PodsOptions
 from exporter.sources.pods.pod_links import HOST_DEVICE
 from exporter.sources.pods.tables import PodNamespace, PodNic, PodTables, host_device_of
@@ -50,6 +52,33 @@ FOLLOW_SECONDS = (1.0, 3.0)
 """Seconds after a change at which everything is read again: plugins move devices into a namespace after it is made."""
 
 
+class Access(NamedTuple):
+    """How namespaces and the devices of the host are read.
+
+    Attributes:
+        list_all: Lists the namespaces; blocks.
+        sockets: Opens sockets in them.
+        open_host: Opens the reader of the devices of the host.
+        counters: Reads the counters of virtual functions.
+    """
+
+    list_all: Callable[[], Listing]
+    sockets: NamespaceSockets
+    open_host: Callable[[], NicReader]
+    counters: FunctionCounters
+
+
+def kernel_access(options: PodsOptions, host: Host) -> Access:
+    """Return access to the namespaces of this kernel."""
+    procfs = host.procfs if options.processes else None
+    return Access(
+        partial(list_namespaces, options.namespaces, procfs),
+        NamespaceSockets(),
+        lambda: KernelNic(with_events=False),
+        FunctionCounters(),
+    )
+
+
 class PodsSource:
     """Reads the NICs of pods, and finds the cards that the source `nic` reads there."""
 
@@ -62,8 +91,7 @@ class PodsSource:
         host: Host,
         moved: MovedDevices,
         identities: PodIdentities,
-        sockets: NamespaceSockets | None = None,
-        open_host: Callable[[], NicReader] = lambda: KernelNic(with_events=False),
+        access: Access,
     ) -> None:
         """Open nothing yet.
 
@@ -72,18 +100,14 @@ class PodsSource:
             host: This host.
             moved: Where the source `nic` gets cards in namespaces from.
             identities: Which pod a namespace belongs to.
-            sockets: Opens sockets in namespaces.
-            open_host: Opens the reader of the devices of the host.
+            access: How namespaces and the devices of the host are read.
         """
         self.interval = float(options.interval)
         self.changed: asyncio.Event | None = asyncio.Event()
         self.settings = self._options = options
-        self._host, self._moved, self._identities, self._open_host = host, moved, identities, open_host
+        self._host, self._moved, self._identities, self._access = host, moved, identities, access
         self._calls = BlockingCalls("pods", min(CALL_DEADLINE, self.interval / 2))
-        procfs = host.procfs if options.processes else None
-        list_all = partial(list_namespaces, options.namespaces, procfs)
-        self._all = NamespaceReadings(sockets or NamespaceSockets(), self._calls, list_all, host.sysfs)
-        self._counters = FunctionCounters()
+        self._all = NamespaceReadings(access.sockets, self._calls, access.list_all, host.sysfs)
         self._tables = PodTables(host.name)
         self._facts, self._facts_until = HostFacts(), 0.0
         self._seen: frozenset[tuple[int, int]] = frozenset()
@@ -113,7 +137,7 @@ class PodsSource:
             if (one := self._all.namespaces.get(key)) is not None
         ]
         counters, more = await self._read_functions(namespaces)
-        return Reading(self._tables.make(namespaces, counters, self._facts, now), [*failures, *more])
+        return Reading(self._tables.make(namespaces, self._host_pods(), counters, self._facts, now), [*failures, *more])
 
     async def moved_devices(self, *, search: bool) -> Sequence[MovedDevice]:
         """Return the cards in namespaces; see Finder."""
@@ -139,7 +163,7 @@ class PodsSource:
             self._mounts = None
         self._all.close()
         self._calls.close()
-        self._counters.close()
+        self._access.counters.close()
         if self._host_reader is not None:
             self._host_reader.close()
         await self._identities.close()
@@ -212,7 +236,7 @@ class PodsSource:
 
     def _read_facts(self) -> HostFacts:
         if self._host_reader is None:
-            self._host_reader = self._open_host()
+            self._host_reader = self._access.open_host()
         return read_host_facts(self._host.sysfs, self._host_reader)
 
     async def _read_functions(self, namespaces: Sequence[PodNamespace]) -> FunctionReadings:
@@ -221,8 +245,12 @@ class PodsSource:
         ports = [port for port in self._facts.functions.ports.values() if port.has_statistics and port.device in used]
         if not ports:
             return {}, ()
-        result = (await self._calls.run([("/functions", partial(self._counters.read, ports))]))["/functions"]
+        result = (await self._calls.run([("/functions", partial(self._access.counters.read, ports))]))["/functions"]
         return ({}, [failure_of("", result, "virtual functions")]) if isinstance(result, Exception) else result
+
+    def _host_pods(self) -> Sequence[PodOwner]:
+        """Return the pods in the namespace of this process, which is that of the host."""
+        return () if self._all.own is None else self._identities.pods_in(self._all.own)
 
     def _pod(self, one: OpenNamespace, reading: NamespaceReading) -> PodNamespace:
         """Add to a reading what the host and the owners know."""
@@ -250,8 +278,10 @@ def _build(options: PodsOptions, context: Context) -> list[Source]:
         processes=options.processes,
         procfs=host.procfs,
     )
-    return [PodsSource(options, host, context.shared.get(MovedDevices), PodIdentities(places))]
+    return [
+        PodsSource(options, host, context.shared.get(MovedDevices), PodIdentities(places), kernel_access(options, host))
+    ]
 
 
-DEFINITION = Definition("pods", PodsOptions, (NIC, FUNCTIONS), _build)
+DEFINITION = Definition("pods", PodsOptions, (NIC, INFO, FUNCTIONS), _build)
 """Reads namespaces other than that of the host only where it is switched on: it needs CAP_SYS_ADMIN."""

@@ -8,9 +8,9 @@ from exporter.core.table import LabelValues, RowKeeper, Table, TableBuilder, Val
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.sources.pods.cni_results import Attachment
 from exporter.sources.pods.host_facts import HostFacts
-from exporter.sources.pods.metrics import COUNTERS, FUNCTIONS, NIC
+from exporter.sources.pods.metrics import COUNTERS, FUNCTIONS, INFO, NIC
 from exporter.sources.pods.model import NamespaceRef, PodOwner
-from exporter.sources.pods.pod_links import HOST_DEVICE, IPOIB, SR_IOV, SUBFUNCTION, lower_device
+from exporter.sources.pods.pod_links import HOST_DEVICE, HOST_NETWORK, IPOIB, SR_IOV, SUBFUNCTION, lower_device
 from exporter.sources.pods.virtual_functions import Function
 
 FUNCTION_COUNTERS = frozenset(ending for ending in COUNTERS if not ending.endswith("_errors_total"))
@@ -69,11 +69,12 @@ class PodTables:
     def __init__(self, host: str) -> None:
         """Store the host's name."""
         self._host = host
-        self._keepers = {schema: RowKeeper(schema.labels) for schema in (NIC, FUNCTIONS)}
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in (NIC, INFO, FUNCTIONS)}
 
     def make(
         self,
         namespaces: Sequence[PodNamespace],
+        host_pods: Sequence[PodOwner],
         counters: Mapping[Function, Mapping[str, int]],
         facts: HostFacts,
         now: float,
@@ -82,37 +83,39 @@ class PodTables:
 
         Args:
             namespaces: The namespaces.
+            host_pods: The pods in the namespace of the host.
             counters: Counters of virtual functions by their ports.
             facts: What the host knows.
             now: Time of the first reading.
         """
-        nics, functions = TableBuilder(NIC), TableBuilder(FUNCTIONS)
+        nics, infos = TableBuilder(NIC), TableBuilder(INFO)
         epochs, times = [], []
         used: Counter[str] = Counter()
         by_name = {link.name: link for link in facts.links.values()}
         for one in namespaces:
+            owner = one.owner or PodOwner("", "")
             for nic in one.nics:
                 counted = None if nic.function is None else counters.get(nic.function)
-                values = {} if nic.attachment == HOST_DEVICE else _values(nic.link, counted)
                 info = self._info(one, nic, by_name, facts, has_function_counters=counted is not None)
-                nics.row((nic.netns, nic.link.name), {**values, "info": info})
-                epochs.append((one.ref.inode, nic.link.ifindex, counted is None))
-                times.append(one.time)
+                place = (nic.netns, nic.link.name)
+                infos.row((*place, owner.pod_namespace, owner.pod_name, owner.container), {"info": info})
                 used[nic.host_device] += nic.function is not None
-        for port in facts.functions.ports.values():
-            functions.row(
-                (port.device,),
-                {
-                    "virtual_functions": port.enabled,
-                    "virtual_functions_limit": port.limit,
-                    "virtual_functions_in_pods": used[port.device],
-                },
-            )
+                if nic.attachment != HOST_DEVICE:
+                    nics.row(place, _values(nic.link, counted))
+                    epochs.append((one.ref.inode, nic.link.ifindex, counted is None))
+                    times.append(one.time)
+        for key in dict.fromkeys(("", "", pod.pod_namespace, pod.pod_name, "") for pod in host_pods if pod.pod_name):
+            infos.row(key, {"info": self._host_network(facts)})
         tables = [
             nics.table(self._keepers[NIC], now, epochs=epochs, times=times),
-            functions.table(self._keepers[FUNCTIONS], now),
+            infos.table(self._keepers[INFO], now),
+            _functions(facts, used).table(self._keepers[FUNCTIONS], now),
         ]
         return [table for table in tables if len(table.rows)]
+
+    def _host_network(self, facts: HostFacts) -> LabelValues:
+        """Return the labels of a pod in the namespace of the host: all devices of the host are its own too."""
+        return (self._host, HOST_NETWORK, *([""] * 7), "shared" if facts.rdma else "", "")
 
     def _info(
         self,
@@ -123,16 +126,13 @@ class PodTables:
         *,
         has_function_counters: bool,
     ) -> LabelValues:
-        link, owner = nic.link, namespace.owner or PodOwner("", "")
+        link = nic.link
         is_card = nic.attachment in {HOST_DEVICE, SR_IOV, SUBFUNCTION}
         rdma = facts.rdma_of(link if is_card else host_links.get(nic.host_device))
         network = next((one.network for one in namespace.attachments if one.interface == link.name), "")
         traffic = "" if nic.attachment == HOST_DEVICE else "function" if has_function_counters else "kernel"
         return (
             self._host,
-            owner.pod_namespace,
-            owner.pod_name,
-            owner.container,
             nic.attachment,
             network,
             nic.host_device,
@@ -144,6 +144,16 @@ class PodTables:
             "" if not rdma else "own" if is_card else "shared",
             traffic,
         )
+
+
+def _functions(facts: HostFacts, used: Mapping[str, int]) -> TableBuilder:
+    """Return the rows of ports with virtual functions; `used` is the number of those in pods by port."""
+    made = TableBuilder(FUNCTIONS)
+    for port in facts.functions.ports.values():
+        values = (port.enabled, port.limit, used.get(port.device, 0))
+        endings = ("virtual_functions", "virtual_functions_limit", "virtual_functions_in_pods")
+        made.row((port.device,), dict(zip(endings, values, strict=True)))
+    return made
 
 
 def _values(link: NetworkLink, counted: Mapping[str, int] | None) -> dict[str, Value | None]:

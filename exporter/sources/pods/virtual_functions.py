@@ -2,7 +2,7 @@
 
 import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -99,8 +99,9 @@ def _count(text: str) -> int | None:
 class FunctionCounters:
     """Reads the counters of virtual functions from their ports, which are in the namespace of the host."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_socket: Callable[[], NetlinkSocket] = lambda: NetlinkSocket(socket.NETLINK_ROUTE)) -> None:
         """Open nothing yet."""
+        self._open_socket = open_socket
         self._socket: NetlinkSocket | None = None
 
     def read(self, ports: Iterable[Port]) -> FunctionReadings:
@@ -110,7 +111,7 @@ class FunctionCounters:
         for port in ports:
             try:
                 if self._socket is None:
-                    self._socket = NetlinkSocket(socket.NETLINK_ROUTE)
+                    self._socket = self._open_socket()
                 answer = self._socket.request(GET_LINK, virtual_functions_request(port.ifindex))
                 found |= {Function(port.device, one.number): one.stats for one in parse_virtual_functions(answer)}
             except OSError as error:
