@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,33 @@ async def serving(socket: Path, answer: Callable[[], Awaitable[bytes]]) -> Async
         yield called
     finally:
         await server.stop(None)
+
+
+@contextlib.contextmanager
+def serving_in_thread(socket: Path, data: bytes) -> Iterator[None]:
+    """Serve one reply to another process while the context lasts."""
+    pytest.importorskip("grpc", reason="needs grpcio")
+    started = threading.Event()
+    ended: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def answer() -> bytes:
+        return data
+
+    async def serve() -> None:
+        async with serving(socket, answer):
+            ended.append((asyncio.get_running_loop(), asyncio.Event()))
+            started.set()
+            await ended[0][1].wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert started.wait(10)
+        yield
+    finally:
+        for loop, event in ended:
+            loop.call_soon_threadsafe(event.set)
+        thread.join()
 
 
 @contextlib.asynccontextmanager

@@ -88,6 +88,12 @@ class _Result(msgspec.Struct, frozen=True):
     interfaces: tuple[_Interface, ...] | None = None
 
 
+class _Capabilities(msgspec.Struct, frozen=True):
+    """What the runtime gave to plugins that ask for it; each key has a form of its own."""
+
+    device: object = msgspec.field(name="deviceID", default="")
+
+
 class _Cached(msgspec.Struct, frozen=True):
     """The file. The configuration is in base64, as Go writes bytes."""
 
@@ -98,6 +104,7 @@ class _Cached(msgspec.Struct, frozen=True):
     network: str = msgspec.field(name="networkName", default="")
     netns: str = ""
     arguments: tuple[tuple[str, str], ...] | None = msgspec.field(name="cniArgs", default=None)
+    capabilities: _Capabilities | None = msgspec.field(name="capabilityArgs", default=None)
     result: _Result | None = None
 
 
@@ -135,6 +142,8 @@ def parse_result(data: bytes) -> CniResult | None:
     inside = [one for one in found if one.sandbox]
     sandbox = cached.netns or next((one.sandbox for one in inside), "")
     plugin, device = _plugin_and_device(cached.config or b"")
+    if not device and cached.capabilities and isinstance(cached.capabilities.device, str):
+        device = plain_word(cached.capabilities.device, MAX_DEVICE)
     attachments = tuple(
         Attachment(
             plain_word(one.name, MAX_INTERFACE_NAME),

@@ -17,6 +17,7 @@ from exporter.sources.pods import ownership, pod_resources
 from exporter.sources.pods.cni_results import Attachment, CniResult, CniResultFolders
 from exporter.sources.pods.container_cgroups import (
     NamespaceId,
+    host_namespace,
     namespace_id,
     pod_of_process,
     pods_of_namespaces,
@@ -148,6 +149,7 @@ class PodIdentities:
             pods_of_namespaces(places.procfs, failures) if places.processes else {},
             read_log_folders(places.logs, failures) if places.logs else {},
             pod_resources.grants_by_device(self._grants),
+            host_namespace(places.procfs),
         )
         return evidence, failures
 

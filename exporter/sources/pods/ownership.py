@@ -24,12 +24,14 @@ class Evidence:
         uids: UIDs of the pods whose processes are in a namespace.
         pods: Pods by UID, of log folders.
         grants: Grants of devices by their IDs, without shares.
+        host: The namespace of the host, which no pod owns.
     """
 
     results: Mapping[NamespaceId, tuple[CniResult, ...]] = field(default_factory=lambda: MappingProxyType({}))
     uids: Mapping[NamespaceId, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
     pods: Mapping[str, PodOwner] = field(default_factory=lambda: MappingProxyType({}))
     grants: Mapping[str, tuple[Grant, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    host: NamespaceId | None = None
 
 
 META_PLUGINS = frozenset({"multus", "multus-shim"})
@@ -55,6 +57,8 @@ def owner(evidence: Evidence, namespace: NamespaceId, devices: Collection[str] =
         namespace: The namespace.
         devices: PCI addresses of devices in it, if known; those that results of libcni name are known already.
     """
+    if namespace == evidence.host:
+        return None
     known = {*devices, *(one.device for one in attachments(evidence, namespace) if one.device)}
     named, uids = _named(evidence, namespace), evidence.uids.get(namespace, frozenset())
     if len(named) > 1 or len(uids) > 1:
@@ -94,7 +98,7 @@ def holder(evidence: Evidence, device: str) -> PodOwner | None:
 
 def contradictions(evidence: Evidence) -> Iterable[str]:
     """Yield a text about each namespace that has two pods, by results of libcni or by its processes."""
-    for namespace in evidence.results.keys() | evidence.uids.keys():
+    for namespace in (evidence.results.keys() | evidence.uids.keys()) - {evidence.host}:
         named, uids = _named(evidence, namespace), evidence.uids.get(namespace, frozenset())
         result_uids = {pod.pod_uid for pod in named if pod.pod_uid}
         if len(named) > 1 or len(uids | (result_uids if uids else frozenset())) > 1:

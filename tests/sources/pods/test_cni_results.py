@@ -10,6 +10,7 @@ import pytest
 from exporter.sources.pods import cni_results
 from exporter.sources.pods.cni_results import Attachment, CniResultFolders, parse_result
 from exporter.sources.pods.model import PodOwner
+from tests.helpers.paths import FIXTURES
 
 UID = "0d9c9b5e-6d2c-4d5c-9c39-2f4f0a1f8a11"
 CONTAINER = "a3" * 32
@@ -63,6 +64,25 @@ def test_pod_namespace_interface_and_device_are_those_of_the_result():
     assert found.attachments == (Attachment("net1", "rail-0", "sriov", "0000:c0:01.3", "d6:25:47:a2:36:6b"),)
 
 
+def test_files_that_libcni_wrote():
+    """By libcni 1.1.2 with the plugins macvlan and host-device of Debian 12; the path of the namespace is another."""
+    failures = []
+    found = CniResultFolders([FIXTURES / "pods"]).read(failures)
+    assert failures == []
+    assert {one.pod for one in found} == {PodOwner("training", "llama-worker-0", UID)}
+    assert {one.sandbox for one in found} == {"/var/run/netns/cni-1"}
+    assert {one for result in found for one in result.attachments} == {
+        Attachment("net1", "rail-0", "macvlan", "0000:c0:01.3", "62:d0:19:33:07:b4"),
+        Attachment("net2", "rail-1", "host-device", "0000:c0:01.3", "86:ca:35:e3:4d:ea"),
+    }
+
+
+@pytest.mark.parametrize("capabilities", [None, {}, {"deviceID": 5}, {"deviceID": "a b"}, {"deviceID": [[]]}])
+def test_a_device_that_is_no_word_costs_the_device_only(capabilities):
+    found = parse_result(encoded(network={"type": "macvlan"}, capabilityArgs=capabilities))
+    assert [(one.plugin, one.device) for one in found.attachments] == [("macvlan", "")]
+
+
 def test_a_network_of_one_plugin_and_a_host_device_by_its_bus_id():
     found = parse_result(encoded(network={"type": "host-device", "pciBusID": "0000:17:00.0"}))
     assert [(one.plugin, one.device) for one in found.attachments] == [("host-device", "0000:17:00.0")]
@@ -110,10 +130,10 @@ def test_a_bare_result_of_an_old_libcni_is_left_out():
 
 
 @pytest.mark.parametrize("config", ["", "bm90IEpTT04=", base64.b64encode(b"[" * 100_000).decode(), None])
-def test_a_configuration_that_is_malformed_costs_plugin_and_device_only(config):
+def test_a_configuration_that_is_malformed_costs_its_plugin_only(config):
     found = parse_result(encoded(config=config))
     assert found.pod.pod_uid == UID
-    assert [(one.plugin, one.device) for one in found.attachments] == [("", "")]
+    assert [(one.plugin, one.device) for one in found.attachments] == [("", "0000:c0:01.3")]  # of capabilityArgs
 
 
 @pytest.mark.parametrize(

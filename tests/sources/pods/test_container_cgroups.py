@@ -1,11 +1,9 @@
 """Pods of namespaces by the control groups of the processes in them; a namespace's file is any file here."""
 
-import os
-
 import pytest
 
 from exporter.sources.pods import container_cgroups
-from exporter.sources.pods.container_cgroups import namespace_id, pods_of_namespaces
+from exporter.sources.pods.container_cgroups import host_namespace, namespace_id, pods_of_namespaces
 
 FIRST, SECOND = "0d9c9b5e-6d2c-4d5c-9c39-2f4f0a1f8a11", "5b0ff7a2-7b5c-4ef6-8d3e-0b1f4d0d4a02"
 NO_POD = "0::/system.slice/containerd.service\n"
@@ -36,13 +34,21 @@ def procfs(tmp_path):
     return add
 
 
+def of_pods(procfs, failures):
+    """What is found beside the namespace of the host."""
+    found = pods_of_namespaces(procfs.root, failures)
+    host = host_namespace(procfs.root)
+    return {namespace: pods for namespace, pods in found.items() if namespace != host}
+
+
 def test_the_pods_of_namespaces_are_those_of_their_processes(procfs):
     first = procfs(100, "a", group(FIRST))
     procfs(101, "a", group(FIRST))
     second = procfs(200, "b", group(SECOND))
-    procfs(300, "host", group(SECOND))  # a pod with hostNetwork
+    host = procfs(300, "host", group(SECOND))  # a pod with hostNetwork
     failures = []
-    assert pods_of_namespaces(procfs.root, failures) == {first: {FIRST}, second: {SECOND}}
+    assert pods_of_namespaces(procfs.root, failures) == {first: {FIRST}, second: {SECOND}, host: {SECOND}}
+    assert host_namespace(procfs.root) == host
     assert failures == []
 
 
@@ -50,13 +56,13 @@ def test_a_process_of_no_pod_in_a_namespace_does_not_count(procfs):
     first = procfs(100, "a", group(FIRST))
     procfs(99, "a", NO_POD)
     other = procfs(50, "lab", NO_POD)
-    assert pods_of_namespaces(procfs.root, []) == {first: {FIRST}, other: frozenset()}
+    assert of_pods(procfs, []) == {first: {FIRST}, other: frozenset()}
 
 
 def test_processes_of_two_pods_are_both_returned(procfs):
     first = procfs(100, "a", group(FIRST))
     procfs(200, "a", group(SECOND))
-    assert pods_of_namespaces(procfs.root, []) == {first: {FIRST, SECOND}}
+    assert of_pods(procfs, []) == {first: {FIRST, SECOND}}
 
 
 def test_a_process_that_ended_meanwhile_is_no_failure(procfs):
@@ -66,7 +72,7 @@ def test_a_process_that_ended_meanwhile_is_no_failure(procfs):
     ended = procfs(300, "c", group(SECOND))
     (procfs.root / "300" / "cgroup").unlink()
     failures = []
-    assert pods_of_namespaces(procfs.root, failures) == {first: {FIRST}, ended: frozenset()}
+    assert of_pods(procfs, failures) == {first: {FIRST}, ended: frozenset()}
     assert failures == []
 
 
@@ -77,13 +83,13 @@ def test_namespaces_that_may_not_be_read_are_one_failure_with_its_remedy(procfs,
     original = container_cgroups.namespace_id
 
     def refusing(path):
-        if path.parts[-3] in {"200", "201"}:
+        if str(path).split("/")[-3] in {"200", "201"}:
             raise PermissionError(13, "Permission denied")
         return original(path)
 
     monkeypatch.setattr(container_cgroups, "namespace_id", refusing)
     failures = []
-    assert pods_of_namespaces(procfs.root, failures) == {first: {FIRST}}
+    assert of_pods(procfs, failures) == {first: {FIRST}}
     assert [(one.device, one.reason) for one in failures] == [("processes", "eacces")]
     assert "2 processes" in failures[0].detail
     assert "CAP_SYS_PTRACE" in failures[0].detail
@@ -103,9 +109,9 @@ def test_a_missing_procfs_is_a_failure(tmp_path):
     assert [one.reason for one in failures] == ["enoent"]
 
 
-def test_this_machine_has_a_namespace_of_the_host():
-    """Whatever else runs here: the namespace of the first process is left out."""
-    found = pods_of_namespaces(container_cgroups.Path("/proc"), [])
-    if os.access("/proc/1/ns/net", os.R_OK):
-        assert namespace_id(container_cgroups.Path("/proc/1/ns/net")) not in found
-    assert namespace_id(container_cgroups.Path("/proc/self/ns/net"))
+def test_the_namespace_of_the_host_is_that_of_its_first_process_else_the_own(tmp_path, procfs):
+    own = procfs("self", "own", NO_POD)
+    assert host_namespace(procfs.root) != own
+    (procfs.root / "1" / "ns" / "net").unlink()
+    assert host_namespace(procfs.root) == own
+    assert host_namespace(tmp_path / "none") is None
