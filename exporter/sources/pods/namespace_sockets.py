@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from exporter.core.source import Failure
@@ -89,14 +90,16 @@ class OpenNamespace:
     Attributes:
         ref: The namespace.
         label: Its name, unique among the open ones.
+        serial: Its number, which no other ever has: the kernel uses the inodes of namespaces again.
         links: Reads its links.
         cards: Reads its network cards; None while it has none.
         host_id: The id that links in it have for the namespace of the host; None if not known.
     """
 
-    def __init__(self, ref: NamespaceRef, label: str, links: LinkSockets) -> None:
+    def __init__(self, ref: NamespaceRef, label: str, serial: int, links: LinkSockets) -> None:
         self.ref = ref
         self.label = label
+        self.serial = serial
         self.links = Guarded(links)
         self.cards: Guarded[NicReader] | None = None
         self.host_id: int | None = None
@@ -125,6 +128,7 @@ class NamespaceSockets:
             enter: Makes a call in each of some namespaces.
         """
         self._open_links, self._open_cards, self._enter = open_links, open_cards, enter
+        self._serials = count()
         self._is_closed = False
         self.namespaces: dict[NamespaceKey, OpenNamespace] = {}
 
@@ -144,7 +148,7 @@ class NamespaceSockets:
         failures = []
         for key, result in opened.items():
             if not isinstance(result, OSError):
-                self._add(key, OpenNamespace(new[key], self._label(new[key]), result))
+                self._add(key, OpenNamespace(new[key], self._label(new[key]), next(self._serials), result))
             elif not isinstance(result, FileNotFoundError):
                 failures.append(_failure_to_enter(label_of(new[key]), result))
         return _once(failures)

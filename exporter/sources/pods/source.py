@@ -131,11 +131,7 @@ class PodsSource:
         owners = asyncio.ensure_future(self._refresh_owners())
         await self._all.read_all()
         failures = [*self._all.failures, *await self._refresh_facts(now), *await owners]
-        namespaces = [
-            self._pod(one, reading)
-            for key, reading in self._all.readings.items()
-            if (one := self._all.namespaces.get(key)) is not None
-        ]
+        namespaces = [self._pod(one, reading) for one, reading in self._read_namespaces()]
         counters, more = await self._read_functions(namespaces)
         return Reading(self._tables.make(namespaces, self._host_pods(), counters, self._facts, now), [*failures, *more])
 
@@ -223,7 +219,7 @@ class PodsSource:
     async def _refresh_facts(self, now: float) -> Sequence[Failure]:
         """Read what the host knows, if a device in a pod appeared, or if it is too old."""
         seen = frozenset(
-            (key.inode, link.ifindex) for key, reading in self._all.readings.items() for link, _ in reading.nics
+            (one.serial, link.ifindex) for one, reading in self._read_namespaces() for link, _ in reading.nics
         )
         if seen <= self._seen and now < self._facts_until:
             return ()
@@ -248,6 +244,10 @@ class PodsSource:
         result = (await self._calls.run([("/functions", partial(self._access.counters.read, ports))]))["/functions"]
         return ({}, [failure_of("", result, "virtual functions")]) if isinstance(result, Exception) else result
 
+    def _read_namespaces(self) -> list[tuple[OpenNamespace, NamespaceReading]]:
+        open_ones, readings = self._all.namespaces, self._all.readings
+        return [(open_ones[key], reading) for key, reading in readings.items() if key in open_ones]
+
     def _host_pods(self) -> Sequence[PodOwner]:
         """Return the pods in the namespace of this process, which is that of the host."""
         return () if self._all.own is None else self._identities.pods_in(self._all.own)
@@ -266,7 +266,7 @@ class PodsSource:
                 addresses.append(link.parent_dev_name)
             nics.append(PodNic(one.label, link, attachment, device, function))
         owner = self._identities.owner(one.ref, addresses)
-        return PodNamespace(one.ref, nics, reading.time, owner, self._identities.attachments(one.ref))
+        return PodNamespace(one.serial, nics, reading.time, owner, self._identities.attachments(one.ref))
 
 
 def _build(options: PodsOptions, context: Context) -> list[Source]:

@@ -9,7 +9,7 @@ from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.sources.pods.cni_results import Attachment
 from exporter.sources.pods.host_facts import HostFacts
 from exporter.sources.pods.metrics import COUNTERS, FUNCTIONS, INFO, NIC
-from exporter.sources.pods.model import NamespaceRef, PodOwner
+from exporter.sources.pods.model import PodOwner
 from exporter.sources.pods.pod_links import HOST_DEVICE, HOST_NETWORK, IPOIB, SR_IOV, SUBFUNCTION, lower_device
 from exporter.sources.pods.virtual_functions import Function
 
@@ -39,14 +39,14 @@ class PodNamespace(NamedTuple):
     """A namespace with its NICs.
 
     Attributes:
-        ref: The namespace.
+        serial: Its number, which no other has.
         nics: Its NICs.
         time: Monotonic seconds of the reading.
         owner: The pod; None if it is not known.
         attachments: The interfaces of libcni.
     """
 
-    ref: NamespaceRef
+    serial: int
     nics: Sequence[PodNic]
     time: float
     owner: PodOwner | None
@@ -102,7 +102,7 @@ class PodTables:
                 used[nic.host_device] += nic.function is not None
                 if nic.attachment != HOST_DEVICE:
                     nics.row(place, _values(nic.link, counted))
-                    epochs.append((one.ref.inode, nic.link.ifindex, counted is None))
+                    epochs.append((one.serial, nic.link.ifindex, counted is None))
                     times.append(one.time)
         for key in dict.fromkeys(("", "", pod.pod_namespace, pod.pod_name, "") for pod in host_pods if pod.pod_name):
             infos.row(key, {"info": self._host_network(facts)})
