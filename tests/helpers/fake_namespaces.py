@@ -30,6 +30,7 @@ class FakeNamespace:
         self.name, self.ref = name, NamespaceRef(f"/run/netns/{name}", 4, inode)
         self.cards = FakeNicReader()
         self.more = []
+        self.rdma = None
         self.error = self.entry_error = None
         self.opened = self.closed = 0
 
@@ -64,6 +65,7 @@ class FakeNamespaces:
         self.listings = 0
         self.failures = []
         self.function_answers = {}
+        self.shares_rdma = None
 
     def close(self):
         """Close the socket that `request` is of."""
@@ -98,8 +100,14 @@ class FakeNamespaces:
         return self.current.cards.open()
 
     def access(self):
-        sockets = NamespaceSockets(self.open_links, self.open_cards, self.enter)
-        return Access(self.list_all, sockets, self.host.open, FunctionCounters(lambda: self))
+        sockets = NamespaceSockets(self.open_links, self.open_cards, self.enter, self.open_rdma)
+        counters = FunctionCounters(lambda: self)
+        return Access(self.list_all, sockets, self.host.open, counters, lambda: self.shares_rdma)
+
+    def open_rdma(self):
+        if self.current.rdma is None:
+            raise OSError(errno.EPROTONOSUPPORT, os.strerror(errno.EPROTONOSUPPORT))
+        return self.current.rdma
 
     def request(self, kind, body):
         """Answer a request for the virtual functions of a port."""

@@ -1,15 +1,18 @@
-"""Network cards of this host that are in the network namespaces of pods, shared by the sources `pods` and `nic`.
+"""Network cards and RDMA devices of this host that are in the network namespaces of pods.
 
 A card that is moved into a namespace leaves /sys/class/net and the links of the host, and usually gets another name.
-`pods` finds it there; `nic` reads it, under the name that it has on the host.
+The source `pods` finds it there; `nic` reads it, under the name that it has on the host. Likewise `rdma` reads RDMA
+devices, which leave the host in the exclusive mode of namespaces only, and keep their names.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
+from exporter.linux.netlink.rdma import RdmaDevice
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import NicReader
+from exporter.linux.rdma_reader import RdmaReader
 
 MAX_NAMES = 1024
 """Names of devices that are remembered; a host has a few dozens."""
@@ -39,6 +42,18 @@ class MovedDevice(NamedTuple):
     use: Callable[[], AbstractContextManager[NicReader]]
 
 
+class MovedRdmaDevice(NamedTuple):
+    """An RDMA device in another namespace.
+
+    Attributes:
+        device: The device.
+        use: Gives its reader for the time of a call; OSError (ENODEV) where the namespace has ended.
+    """
+
+    device: RdmaDevice
+    use: Callable[[], AbstractContextManager[RdmaReader]]
+
+
 class Finder(Protocol):
     """Finds cards in other namespaces."""
 
@@ -49,9 +64,12 @@ class Finder(Protocol):
             search: Look in all namespaces, also in new ones; otherwise where cards were before.
         """
 
+    async def moved_rdma_devices(self, *, search: bool) -> Sequence[MovedRdmaDevice]:
+        """Return the RDMA devices that are in other namespaces, and not on the host; see `moved_devices`."""
+
 
 class MovedDevices:
-    """Joins the source that finds moved cards with the one that reads them, and remembers their names on the host."""
+    """Joins the source that finds moved cards with those that read them, and remembers their names on the host."""
 
     def __init__(self) -> None:
         self._finder: Finder | None = None
@@ -74,6 +92,10 @@ class MovedDevices:
     async def find(self, *, search: bool) -> Sequence[MovedDevice]:
         """Return the cards in other namespaces; see Finder."""
         return () if self._finder is None else await self._finder.moved_devices(search=search)
+
+    async def find_rdma(self, *, search: bool) -> Sequence[MovedRdmaDevice]:
+        """Return the RDMA devices in other namespaces; see Finder."""
+        return () if self._finder is None else await self._finder.moved_rdma_devices(search=search)
 
     def remember(self, link: NetworkLink) -> None:
         """Remember the name of a card on the host."""

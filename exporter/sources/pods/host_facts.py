@@ -1,13 +1,16 @@
 """What the host knows of the devices below those of pods: its links, virtual functions and RDMA devices."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import NicReader
 from exporter.linux.pci import pci_function
+from exporter.linux.rdma_reader import KernelRdma
 from exporter.sources.pods.virtual_functions import Functions, find_functions
 
 MAX_RDMA_DEVICES = 4096
@@ -22,11 +25,13 @@ class HostFacts:
         links: The links of the host by index.
         functions: The virtual functions of its ports.
         rdma: Names of RDMA devices by PCI address, of several in their order.
+        shares_rdma: Whether all namespaces see all RDMA devices; None if not known, as without RDMA.
     """
 
     links: Mapping[int, NetworkLink] = field(default_factory=lambda: MappingProxyType({}))
     functions: Functions = field(default_factory=lambda: Functions({}, {}))
     rdma: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    shares_rdma: bool | None = None
 
     def rdma_of(self, link: NetworkLink | None) -> str:
         """Return the RDMA devices of the PCI function of a link."""
@@ -34,14 +39,29 @@ class HostFacts:
         return self.rdma.get(link.parent_dev_name or "", "") if link is not None and is_pci else ""
 
 
-def read_host_facts(sysfs: Path, reader: NicReader) -> HostFacts:
-    """Read them; blocks.
+def read_host_facts(sysfs: Path, reader: NicReader, read_sharing: Callable[[], bool | None]) -> HostFacts:
+    """Read them; blocks. `read_sharing` returns `shares_rdma`.
 
     Raises:
         OSError: The links cannot be read.
     """
     links = reader.links()
-    return HostFacts({one.ifindex: one for one in links}, find_functions(sysfs, links), _rdma_devices(sysfs))
+    found = HostFacts({one.ifindex: one for one in links}, find_functions(sysfs, links), _rdma_devices(sysfs))
+    if not os.path.exists(sysfs / "class" / "infiniband"):  # noqa: PTH110  # the request would load modules
+        return found
+    with suppress(OSError):
+        return replace(found, shares_rdma=read_sharing())
+    return found
+
+
+def read_rdma_sharing() -> bool | None:
+    """Return whether all namespaces see all RDMA devices; blocks.
+
+    Raises:
+        OSError: The kernel has no RDMA, or refuses.
+    """
+    with closing(KernelRdma()) as reader:
+        return reader.is_shared()
 
 
 def _rdma_devices(sysfs: Path) -> Mapping[str, str]:

@@ -12,13 +12,13 @@ from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.network_namespaces import NamespaceKey
 from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.moved_devices import MovedDevice
+from exporter.sources.common.moved_devices import MovedDevice, MovedRdmaDevice
 from exporter.sources.pods.model import NamespaceRef
 from exporter.sources.pods.namespace_sockets import NamespaceSockets, OpenNamespace
 from exporter.sources.pods.namespaces import Listing
-from exporter.sources.pods.pod_links import HOST_DEVICE, attachment_of
+from exporter.sources.pods.pod_links import CARDS, HOST_DEVICE, attachment_of
 
-LISTING, OPENING, CARDS = "/namespaces", "/open namespaces", "/open cards"
+LISTING, OPENING, OPENING_CARDS, OPENING_RDMA = "/namespaces", "/open namespaces", "/open cards", "/open RDMA devices"
 """Names of calls; those that read a namespace are named by its number."""
 
 
@@ -36,6 +36,7 @@ class NamespaceReadings:
         own: The own namespace; None before it was listed.
         readings: By namespace.
         failures: What could not be listed, entered or read lately.
+        reads_rdma: Whether RDMA devices are in namespaces of their own, and so are looked for.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class NamespaceReadings:
         self.own: NamespaceRef | None = None
         self.readings: dict[NamespaceKey, NamespaceReading] = {}
         self.failures: Sequence[Failure] = ()
+        self.reads_rdma = False
         self._sockets, self._calls, self._list_all, self._sysfs = sockets, calls, list_all, sysfs
 
     @property
@@ -81,6 +83,7 @@ class NamespaceReadings:
         failures += await make_call(self._calls, OPENING, partial(self._sockets.open_new, listing.namespaces))
         failures += await self._read(self._sockets.namespaces)
         failures += await self._open_cards()
+        failures += await self._open_rdma()
         self.failures = failures
 
     async def read_moved(self) -> None:
@@ -96,6 +99,12 @@ class NamespaceReadings:
             for link, attachment in reading.nics
             if attachment == HOST_DEVICE
         ]
+
+    async def moved_rdma_devices(self) -> list[MovedRdmaDevice]:
+        """Read the RDMA devices that are in a namespace other than the own one."""
+        asked = {_call_name(key): one for key, one in self._sockets.namespaces.items() if one.rdma is not None}
+        results = await self._calls.run([(f"RDMA {name}", partial(_rdma_devices, one)) for name, one in asked.items()])
+        return [one for found in results.values() if not isinstance(found, Exception) for one in found]
 
     def close(self) -> None:
         """Close all sockets."""
@@ -140,11 +149,30 @@ class NamespaceReadings:
                 one.cards = None
         if all(one.cards is not None for one in wanted.values()):
             return []
-        return await make_call(self._calls, CARDS, partial(self._sockets.open_cards, wanted))
+        return await make_call(self._calls, OPENING_CARDS, partial(self._sockets.open_cards, wanted))
+
+    async def _open_rdma(self) -> list[Failure]:
+        """Open sockets for RDMA devices where there are cards."""
+        wanted = {
+            key: one
+            for key, one in self._sockets.namespaces.items()
+            if key in self.readings and any(attachment in CARDS for _, attachment in self.readings[key].nics)
+        }
+        if not self.reads_rdma or all(one.rdma is not None for one in wanted.values()):
+            return []
+        return await make_call(self._calls, OPENING_RDMA, partial(self._sockets.open_rdma, wanted))
 
 
 def _call_name(key: NamespaceKey) -> str:
     return f"net:[{key.inode}]"
+
+
+def _rdma_devices(one: OpenNamespace) -> list[MovedRdmaDevice]:
+    """Return the RDMA devices of one namespace; blocks."""
+    if one.rdma is None:
+        return []
+    with one.rdma.use() as reader:
+        return [MovedRdmaDevice(device, one.rdma.use) for device in reader.devices()]
 
 
 def _read_namespace(one: OpenNamespace, sysfs: Path) -> NamespaceReading:

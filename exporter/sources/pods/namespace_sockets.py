@@ -16,6 +16,7 @@ from exporter.linux.namespace_links import NamespaceLinks
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.network_namespaces import NamespaceKey, in_namespaces
 from exporter.linux.nic_reader import KernelNic, NicReader
+from exporter.linux.rdma_reader import KernelRdma, RdmaReader
 from exporter.sources.common.failures import failure_of
 from exporter.sources.pods.model import NamespaceRef
 from exporter.sources.pods.namespaces import label_of, number_of
@@ -93,6 +94,7 @@ class OpenNamespace:
         serial: Its number, which no other ever has: the kernel uses the inodes of namespaces again.
         links: Reads its links.
         cards: Reads its network cards; None while it has none.
+        rdma: Reads its RDMA devices; None while all namespaces share them.
         host_id: The id that links in it have for the namespace of the host; None if not known.
     """
 
@@ -102,13 +104,26 @@ class OpenNamespace:
         self.serial = serial
         self.links = Guarded(links)
         self.cards: Guarded[NicReader] | None = None
+        self.rdma: Guarded[RdmaReader] | None = None
         self.host_id: int | None = None
 
     def close(self) -> None:
         """Close all sockets."""
         self.links.close()
-        if self.cards is not None:
-            self.cards.close()
+        for sockets in (self.cards, self.rdma):
+            if sockets is not None:
+                sockets.close()
+
+
+def open_rdma() -> RdmaReader:
+    """Open the reader of RDMA devices in the namespace of the calling thread: its first request opens the socket."""
+    reader = KernelRdma()
+    try:
+        reader.devices()
+    except BaseException:
+        reader.close()
+        raise
+    return reader
 
 
 class NamespaceSockets:
@@ -119,6 +134,7 @@ class NamespaceSockets:
         open_links: Callable[[], LinkSockets] = NamespaceLinks,
         open_cards: Callable[[], NicReader] = lambda: KernelNic(with_events=False),
         enter: Enter = in_namespaces,
+        open_rdma: Callable[[], RdmaReader] = open_rdma,
     ) -> None:
         """Open nothing yet.
 
@@ -126,8 +142,10 @@ class NamespaceSockets:
             open_links: Opens the socket for links in the namespace of the calling thread.
             open_cards: Opens those for network cards there.
             enter: Makes a call in each of some namespaces.
+            open_rdma: Opens those for RDMA devices, likewise.
         """
-        self._open_links, self._open_cards, self._enter = open_links, open_cards, enter
+        self._open_links, self._enter = open_links, enter
+        self._open_cards, self._open_rdma = open_cards, open_rdma
         self._serials = count()
         self._is_closed = False
         self.namespaces: dict[NamespaceKey, OpenNamespace] = {}
@@ -155,14 +173,33 @@ class NamespaceSockets:
 
     def open_cards(self, wanted: Mapping[NamespaceKey, OpenNamespace]) -> list[Failure]:
         """Open the sockets for network cards in namespaces that have some; blocks."""
-        missing = {key: one for key, one in wanted.items() if one.cards is None}
-        opened = self._visit({key: one.ref.path for key, one in missing.items()}, self._open_cards)
+
+        def store(one: OpenNamespace, reader: NicReader) -> None:
+            one.cards = Guarded(reader)
+
+        return self._open_more({key: one for key, one in wanted.items() if one.cards is None}, self._open_cards, store)
+
+    def open_rdma(self, wanted: Mapping[NamespaceKey, OpenNamespace]) -> list[Failure]:
+        """Open the sockets for RDMA devices in namespaces that may have some; blocks."""
+
+        def store(one: OpenNamespace, reader: RdmaReader) -> None:
+            one.rdma = Guarded(reader)
+
+        return self._open_more({key: one for key, one in wanted.items() if one.rdma is None}, self._open_rdma, store)
+
+    def _open_more(
+        self,
+        missing: Mapping[NamespaceKey, OpenNamespace],
+        open_sockets: Callable[[], Sockets],
+        store: Callable[[OpenNamespace, Sockets], None],
+    ) -> list[Failure]:
+        opened = self._visit({key: one.ref.path for key, one in missing.items()}, open_sockets)
         failures = []
         for key, result in opened.items():
             if isinstance(result, OSError):
                 failures.append(_failure_to_enter(missing[key].label, result))
             elif self.namespaces.get(key) is missing[key]:
-                missing[key].cards = Guarded(result)
+                store(missing[key], result)
             else:  # it ended meanwhile
                 result.close()
         return _once(failures)

@@ -11,6 +11,9 @@ from exporter.sources.common.host_ports import is_hardware, is_infiniband_port
 HOST_DEVICE, HOST_NETWORK = "host-device", "host-network"
 SR_IOV, SUBFUNCTION, IPOIB, VETH = "sr-iov", "subfunction", "ipoib", "veth"
 
+CARDS = frozenset({HOST_DEVICE, SR_IOV, SUBFUNCTION})
+"""Attachments of a device that is hardware of its own, or a function of some."""
+
 ATTACHMENTS: Mapping[str, str] = MappingProxyType(
     {
         "macvlan": "macvlan",

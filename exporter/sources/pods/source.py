@@ -20,8 +20,8 @@ from exporter.linux.mount_events import MountEvents
 from exporter.linux.nic_reader import KernelNic, NicReader
 from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.moved_devices import MovedDevice, MovedDevices
-from exporter.sources.pods.host_facts import HostFacts, read_host_facts
+from exporter.sources.common.moved_devices import MovedDevice, MovedDevices, MovedRdmaDevice
+from exporter.sources.pods.host_facts import HostFacts, read_host_facts, read_rdma_sharing
 from exporter.sources.pods.identity import IdentityPlaces, PodIdentities
 from exporter.sources.pods.metrics import FUNCTIONS, INFO, NIC
 from exporter.sources.pods.model import PodOwner
@@ -60,12 +60,14 @@ class Access(NamedTuple):
         sockets: Opens sockets in them.
         open_host: Opens the reader of the devices of the host.
         counters: Reads the counters of virtual functions.
+        read_sharing: Returns whether all namespaces see all RDMA devices; blocks.
     """
 
     list_all: Callable[[], Listing]
     sockets: NamespaceSockets
     open_host: Callable[[], NicReader]
     counters: FunctionCounters
+    read_sharing: Callable[[], bool | None] = read_rdma_sharing
 
 
 def kernel_access(options: PodsOptions, host: Host) -> Access:
@@ -143,6 +145,12 @@ class PodsSource:
         else:
             await self._all.read_moved()
         return self._all.moved_devices()
+
+    async def moved_rdma_devices(self, *, search: bool) -> Sequence[MovedRdmaDevice]:
+        """Return the RDMA devices in namespaces; see Finder."""
+        if search and self._all.reads_rdma:
+            await self._all.read_all()
+        return await self._all.moved_rdma_devices()
 
     async def close(self) -> None:
         """Close all sockets."""
@@ -228,12 +236,13 @@ class PodsSource:
         except SourceError as error:
             return [Failure("", error.reason, str(error))]
         self._seen, self._facts_until = seen, now + FACTS_MAX_AGE
+        self._all.reads_rdma = self._facts.shares_rdma is False
         return ()
 
     def _read_facts(self) -> HostFacts:
         if self._host_reader is None:
             self._host_reader = self._access.open_host()
-        return read_host_facts(self._host.sysfs, self._host_reader)
+        return read_host_facts(self._host.sysfs, self._host_reader, self._access.read_sharing)
 
     async def _read_functions(self, namespaces: Sequence[PodNamespace]) -> FunctionReadings:
         """Read the counters of virtual functions, of ports that have some in pods."""

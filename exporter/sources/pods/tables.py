@@ -10,7 +10,7 @@ from exporter.sources.pods.cni_results import Attachment
 from exporter.sources.pods.host_facts import HostFacts
 from exporter.sources.pods.metrics import COUNTERS, FUNCTIONS, INFO, NIC
 from exporter.sources.pods.model import PodOwner
-from exporter.sources.pods.pod_links import HOST_DEVICE, HOST_NETWORK, IPOIB, SR_IOV, SUBFUNCTION, lower_device
+from exporter.sources.pods.pod_links import CARDS, HOST_DEVICE, HOST_NETWORK, IPOIB, SR_IOV, SUBFUNCTION, lower_device
 from exporter.sources.pods.virtual_functions import Function
 
 FUNCTION_COUNTERS = frozenset(ending for ending in COUNTERS if not ending.endswith("_errors_total"))
@@ -127,7 +127,7 @@ class PodTables:
         has_function_counters: bool,
     ) -> LabelValues:
         link = nic.link
-        is_card = nic.attachment in {HOST_DEVICE, SR_IOV, SUBFUNCTION}
+        is_card = nic.attachment in CARDS
         rdma = facts.rdma_of(link if is_card else host_links.get(nic.host_device))
         network = next((one.network for one in namespace.attachments if one.interface == link.name), "")
         traffic = "" if nic.attachment == HOST_DEVICE else "function" if has_function_counters else "kernel"
