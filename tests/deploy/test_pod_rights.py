@@ -186,7 +186,7 @@ def test_rights_allow_what_the_table_says_and_each_that_is_missing_is_logged_onc
     made: Containers, node: Node, name: str
 ) -> None:
     variant, user, capabilities, expected, failures = CASES[name]
-    data = reply(pod("training", "llama-worker-0", trainer={"openshift.io/rail0": [VF]}))
+    data = reply(pod("training", "llama-worker-0", trainer={"openshift.io/rail0": [VF], "rdma/hca": ["7"]}))
     socket = node.volumes["pod-resources"] / "kubelet.sock"
     with node.pods(), serving_in_thread(socket, data):
         socket.chmod(0o660)
@@ -197,8 +197,12 @@ def test_rights_allow_what_the_table_says_and_each_that_is_missing_is_logged_onc
                 )
                 for row in running_daemon.rows("fabric_pod_nic_info", device="net1")
             }
+            shares = running_daemon.rows("fabric_pod_device_shares")
             found, warnings = running_daemon.failures(), running_daemon.warnings()
     assert owners == expected
+    assert [one["resource"] for one in shares] == (
+        ["rdma/hca"] if any(container for *_, container in owners.values()) else []
+    )
     # A machine may have processes that are not even shown with CAP_SYS_PTRACE, of a user namespace above.
     assert found - {PROCESSES} == failures - {PROCESSES}
     assert PROCESSES not in failures or PROCESSES in found

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Failure
+from exporter.linux.pci import ADDRESS, is_network_function
 from exporter.sources.common.failures import failure_of
 from exporter.sources.pods import ownership, pod_resources
 from exporter.sources.pods.cni_results import Attachment, CniResult, CniResultFolders
@@ -47,6 +48,7 @@ class IdentityPlaces(NamedTuple):
         kubelet: Socket of kubelet's pod-resources API.
         processes: Whether namespaces of all processes are read, which needs CAP_SYS_PTRACE.
         procfs: Root of procfs.
+        sysfs: Root of sysfs.
         root: The host's root: paths of namespaces in results of libcni are below it.
     """
 
@@ -55,6 +57,7 @@ class IdentityPlaces(NamedTuple):
     kubelet: Path | None = None
     processes: bool = False
     procfs: Path = Path("/proc")
+    sysfs: Path = Path("/sys")
     root: Path = Path("/")
 
 
@@ -71,6 +74,7 @@ class PodIdentities:
         self._kubelet_failure: tuple[Failure, ...] = ()
         self._grants: tuple[Grant, ...] = ()
         self._evidence = Evidence()
+        self._holders: Mapping[str, PodOwner] = {}
 
     async def refresh(self) -> Sequence[Failure]:
         """Read all places again, kubelet at most each CALL_INTERVAL; return what could not be read."""
@@ -80,7 +84,7 @@ class PodIdentities:
         outcome = (await self._calls.run([(key, self._read)]))[key]
         if isinstance(outcome, Exception):
             return [failure_of("", outcome, key), *self._kubelet_failure]
-        self._evidence, failures = outcome
+        self._evidence, self._holders, failures = outcome
         texts = list(ownership.contradictions(self._evidence))
         if texts:
             failures.append(Failure("", "ambiguous", f"unknown owner, as two pods were found: {'; '.join(texts[:4])}"))
@@ -103,13 +107,13 @@ class PodIdentities:
         """Return the pods that have processes in a namespace; those of the host's network are in its namespace."""
         return ownership.pods_in(self._evidence, _id(namespace))
 
-    def holder(self, device: str) -> PodOwner | None:
-        """Return the container that was given a device, by its PCI address; None if it is unknown, or several were."""
-        return ownership.holder(self._evidence, device)
+    def holders(self) -> Mapping[str, PodOwner]:
+        """Return the container that has each network device, by PCI address; one that several have is left out."""
+        return self._holders
 
-    def shared_pools(self) -> Mapping[str, frozenset[PodOwner]]:
-        """Return the containers that share the devices of a pool, by its resource: none of them owns a device."""
-        return pod_resources.shared_pools(self._grants)
+    def shares(self) -> Mapping[tuple[str, PodOwner], int]:
+        """Return the number of shares of each pool of devices that a container has: none of them owns a device."""
+        return pod_resources.shares(self._grants)
 
     async def close(self) -> None:
         """Close the connection to kubelet, and end the thread."""
@@ -135,8 +139,8 @@ class PodIdentities:
         if monotonic() - self._replied > MAX_REPLY_AGE:
             self._grants = ()
 
-    def _read(self) -> tuple[Evidence, list[Failure]]:
-        """Read files and processes. Blocks."""
+    def _read(self) -> tuple[Evidence, Mapping[str, PodOwner], list[Failure]]:
+        """Read files and processes; return the holders of network devices too. Blocks."""
         places = self._places
         failures: list[Failure] = []
         results: dict[NamespaceId, list[CniResult]] = {}
@@ -151,7 +155,14 @@ class PodIdentities:
             pod_resources.grants_by_device(self._grants),
             host_namespace(places.procfs),
         )
-        return evidence, failures
+        holders = ownership.holders(evidence)
+        return evidence, {one: holders[one] for one in holders if self._is_network_device(one)}, failures
+
+    def _is_network_device(self, device: str) -> bool:
+        """Return whether the function of a PCI address is a network device, whatever driver it has. Blocks."""
+        return ADDRESS.fullmatch(device) is not None and is_network_function(
+            self._places.sysfs / "bus" / "pci" / "devices" / device
+        )
 
     def _namespace_of(self, result: CniResult) -> NamespaceId | None:
         """Return the namespace of a result; None if it no longer exists, or may be another one by now. Blocks.

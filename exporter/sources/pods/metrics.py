@@ -110,3 +110,28 @@ FUNCTIONS = vocabulary.schema(
         "virtual_functions_in_pods": ["rtnetlink"],
     },
 )
+
+ASSIGNED = vocabulary.schema(
+    "fabric_pod_",
+    ("pci", "pod_namespace", "pod_name", "container"),
+    own={
+        "device_info": info(
+            "A PCI function of a network device that one container was given, also if no driver of the host's network"
+            " has it, as with vfio-pci. Labels are empty where not known. The label pci is that of fabric_rdma_info.",
+            "host",
+        )
+    },
+    origins={"device_info": ["libcni", "kubelet"]},
+)
+
+SHARES = vocabulary.schema(
+    "fabric_pod_",
+    ("resource", "pod_namespace", "pod_name", "container"),
+    own={
+        "device_shares": gauge(
+            "Shares of a pool of devices that a container was given. All devices of the pool are in each of its"
+            " containers, so the traffic of such a device is that of no single one."
+        )
+    },
+    origins={"device_shares": ["kubelet: device IDs that are bare numbers, as of k8s-rdma-shared-dev-plugin"]},
+)

@@ -80,20 +80,25 @@ def pods_in(evidence: Evidence, namespace: NamespaceId) -> tuple[PodOwner, ...]:
     return tuple(sorted(evidence.pods.get(uid, PodOwner("", "", uid)) for uid in uids))
 
 
-def holder(evidence: Evidence, device: str) -> PodOwner | None:
-    """Return the container that was given a device, as by its PCI address; None if it is unknown, or several were.
+def holders(evidence: Evidence) -> dict[str, PodOwner]:
+    """Return the container that was given each device, by the ID of the device; one that several pods have is left out.
 
     The result of a plugin that was given the device is preferred. Of several pods by kubelet those that have ended are
     left out, as far as it is known which pods have a namespace.
     """
-    named = {
-        pod
-        for namespace, results in evidence.results.items()
-        if any(one.device == device for result in results for one in result.attachments)
-        and (pod := owner(evidence, namespace)) is not None
-    }
-    pod = _holder(evidence, {device}) if not named else named.pop() if len(named) == 1 else None
-    return None if pod is None else pod._replace(container=_container(evidence, pod, {device}))
+    named: dict[str, set[PodOwner | None]] = {}
+    for namespace in evidence.results:
+        pod = owner(evidence, namespace)
+        for one in attachments(evidence, namespace):
+            if one.device:
+                named.setdefault(one.device, set()).add(pod)
+    found = {}
+    for device in named.keys() | evidence.grants.keys():
+        pods = named.get(device) or {_holder(evidence, {device})}
+        pod = next(iter(pods)) if len(pods) == 1 else None
+        if pod is not None:
+            found[device] = pod._replace(container=_container(evidence, pod, {device}))
+    return found
 
 
 def contradictions(evidence: Evidence) -> Iterable[str]:

@@ -4,6 +4,7 @@ The messages are those of kubernetes/kubelet, pkg/apis/podresources/v1/api.proto
 names of interfaces. It may have a pod that has ended, whose device another pod has by now.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -131,13 +132,9 @@ def grants_by_device(grants: Iterable[Grant]) -> Mapping[str, tuple[Grant, ...]]
     return {device: tuple(holders) for device, holders in found.items()}
 
 
-def shared_pools(grants: Iterable[Grant]) -> Mapping[str, frozenset[PodOwner]]:
-    """Return the containers that have a share of each pool, by its resource.
+def shares(grants: Iterable[Grant]) -> Mapping[tuple[str, PodOwner], int]:
+    """Return the number of shares that each container has of each pool, by the resource of the pool.
 
     All devices of the pool are in each of these containers. What a container sends through which is not known.
     """
-    found: dict[str, set[PodOwner]] = {}
-    for one in grants:
-        if one.is_share:
-            found.setdefault(one.resource, set()).add(one.owner)
-    return {resource: frozenset(owners) for resource, owners in found.items()}
+    return Counter((one.resource, one.owner) for one in grants if one.is_share)

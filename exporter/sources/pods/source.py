@@ -21,9 +21,10 @@ from exporter.linux.nic_reader import KernelNic, NicReader
 from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.moved_devices import MovedDevice, MovedDevices, MovedRdmaDevice
+from exporter.sources.pods.assigned_tables import AssignedTables
 from exporter.sources.pods.host_facts import HostFacts, read_host_facts, read_rdma_sharing
 from exporter.sources.pods.identity import IdentityPlaces, PodIdentities
-from exporter.sources.pods.metrics import FUNCTIONS, INFO, NIC
+from exporter.sources.pods.metrics import ASSIGNED, FUNCTIONS, INFO, NIC, SHARES
 from exporter.sources.pods.model import PodOwner
 from exporter.sources.pods.namespace_readings import NamespaceReading, NamespaceReadings
 from exporter.sources.pods.namespace_sockets import NamespaceSockets, OpenNamespace
@@ -110,7 +111,7 @@ class PodsSource:
         self._host, self._moved, self._identities, self._access = host, moved, identities, access
         self._calls = BlockingCalls("pods", min(CALL_DEADLINE, self.interval / 2))
         self._all = NamespaceReadings(access.sockets, self._calls, access.list_all, host.sysfs)
-        self._tables = PodTables(host.name)
+        self._tables, self._assigned = PodTables(host.name), AssignedTables(host.name)
         self._facts, self._facts_until = HostFacts(), 0.0
         self._seen: frozenset[tuple[int, int]] = frozenset()
         self._host_reader: NicReader | None = None
@@ -135,7 +136,9 @@ class PodsSource:
         failures = [*self._all.failures, *await self._refresh_facts(now), *await owners]
         namespaces = [self._pod(one, reading) for one, reading in self._read_namespaces()]
         counters, more = await self._read_functions(namespaces)
-        return Reading(self._tables.make(namespaces, self._host_pods(), counters, self._facts, now), [*failures, *more])
+        tables = self._tables.make(namespaces, self._host_pods(), counters, self._facts, now)
+        assigned = self._assigned.make(self._identities.holders(), self._identities.shares(), now)
+        return Reading([*tables, *assigned], [*failures, *more])
 
     async def moved_devices(self, *, search: bool) -> Sequence[MovedDevice]:
         """Return the cards in namespaces; see Finder."""
@@ -286,11 +289,12 @@ def _build(options: PodsOptions, context: Context) -> list[Source]:
         kubelet=Path(options.kubelet) if options.kubelet else None,
         processes=options.processes,
         procfs=host.procfs,
+        sysfs=host.sysfs,
     )
     return [
         PodsSource(options, host, context.shared.get(MovedDevices), PodIdentities(places), kernel_access(options, host))
     ]
 
 
-DEFINITION = Definition("pods", PodsOptions, (NIC, INFO, FUNCTIONS), _build)
+DEFINITION = Definition("pods", PodsOptions, (NIC, INFO, FUNCTIONS, ASSIGNED, SHARES), _build)
 """Reads namespaces other than that of the host only where it is switched on: it needs CAP_SYS_ADMIN."""

@@ -26,9 +26,10 @@ class Host:
     def __init__(self, root):
         self.root = root
         self.cni, self.logs, self.procfs = root / "var/lib/cni/results", root / "var/log/pods", root / "proc"
-        self.socket = root / "kubelet.sock"
+        self.socket, self.sysfs = root / "kubelet.sock", root / "sys"
         for folder in (self.cni, self.logs, self.procfs, root / "var/run/netns"):
             folder.mkdir(parents=True)
+        self.function(VF, "0x020000")
         self.namespace("host")
         self.process(1, "host", "0::/init.scope\n")
 
@@ -44,6 +45,11 @@ class Host:
         (folder / "ns/net").symlink_to(self.namespace(namespace).path)
         (folder / "cgroup").write_text(cgroup)
 
+    def function(self, pci, kind):
+        folder = self.sysfs / "bus/pci/devices" / pci
+        folder.mkdir(parents=True)
+        (folder / "class").write_text(f"{kind}\n")
+
     def result(self, name="a", netns=NETNS, **changes):
         (self.cni / name).write_text(json.dumps(cached(netns=netns, **changes)))
 
@@ -51,7 +57,7 @@ class Host:
         (self.logs / "_".join(owner[:3])).mkdir()
 
     def places(self, **changes):
-        made = IdentityPlaces([self.cni], self.logs, self.socket, False, self.procfs, self.root)
+        made = IdentityPlaces([self.cni], self.logs, self.socket, False, self.procfs, self.sysfs, self.root)
         return made._replace(**changes)
 
 
@@ -82,11 +88,13 @@ def clock(monkeypatch):
 
 
 async def test_a_host_without_kubernetes_has_no_owners_and_no_failures(tmp_path):
-    places = IdentityPlaces([tmp_path / "cni"], tmp_path / "logs", tmp_path / "socket", False, tmp_path, tmp_path)
+    places = IdentityPlaces(
+        [tmp_path / "cni"], tmp_path / "logs", tmp_path / "socket", False, tmp_path, tmp_path, tmp_path
+    )
     found = PodIdentities(places)
     assert await found.refresh() == []
     assert found.owner(NamespaceRef("/run/netns/x", 1, 2)) is None
-    assert (found.holder(VF), found.shared_pools()) == (None, {})
+    assert (found.holders(), found.shares()) == ({}, {})
     await found.close()
 
 
@@ -204,8 +212,8 @@ async def test_kubelet_adds_the_container_and_is_called_each_ten_seconds_at_most
             assert await found.refresh() == []
         assert called == [METHOD]
         assert found.owner(namespace) == POD._replace(container="trainer")
-        assert found.holder(VF) == POD._replace(container="trainer")
-        assert found.shared_pools() == {"rdma/hca": {PodOwner("training", "other-0", "", "trainer")}}
+        assert found.holders().get(VF) == POD._replace(container="trainer")
+        assert found.shares() == {("rdma/hca", PodOwner("training", "other-0", "", "trainer")): 1}
         clock[0] += 9.9
         await found.refresh()
         assert len(called) == 1
@@ -233,10 +241,10 @@ async def test_a_malformed_reply_is_a_failure_and_the_last_one_is_used_for_a_min
             clock[0] += 10
             (failure,) = await found.refresh()
             assert (failure.device, failure.reason) == ("kubelet", "malformed")
-            assert found.holder(VF).container == "trainer"
+            assert found.holders()[VF].container == "trainer"
         clock[0] += 10
         await found.refresh()
-        assert found.holder(VF).container == ""
+        assert found.holders()[VF].container == ""
         assert found.owner(namespace) == POD
 
 
@@ -246,12 +254,12 @@ async def test_after_a_restart_of_kubelet_its_devices_are_known_again(host, iden
         assert await found.refresh() == []
     clock[0] += 100
     assert await found.refresh() == []  # there is no socket: as where there is no kubelet
-    assert found.holder(VF) is None
+    assert found.holders().get(VF) is None
     other = reply(pod("training", "next-0", trainer={"openshift.io/rail0": [VF]}))
     async with serving(host.socket, answering(other)):
         clock[0] += 100
         assert await found.refresh() == []
-        assert found.holder(VF).pod_name == "next-0"
+        assert found.holders()[VF].pod_name == "next-0"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
@@ -261,3 +269,16 @@ async def test_the_namespaces_of_this_machine_are_of_no_pod(identities, tmp_path
     assert [one.reason for one in await found.refresh() if one.reason != "eacces"] == []
     own = namespace_id(Path("/proc/self/ns/net"))
     assert found.owner(NamespaceRef("/proc/self/ns/net", *own)) is None
+
+
+async def test_only_network_devices_have_holders(host, identities):
+    """InfiniBand is 0x0207 of PCI Code and ID Assignment, a GPU 0x0302; one that is not there is left out."""
+    ids = {"0000:c0:01.4": "0x020700", "0000:1b:00.0": "0x030200"}
+    for pci, kind in ids.items():
+        host.function(pci, kind)
+    pytest.importorskip("grpc", reason="needs grpcio")
+    given = [*ids, VF, "0000:ff:00.0", "GPU-1", "mlx5_core.sf.4"]
+    found = identities()
+    async with serving(host.socket, answering(reply(pod("training", "llama-worker-0", trainer={"r": given})))):
+        await found.refresh()
+    assert set(found.holders()) == {VF, "0000:c0:01.4"}

@@ -6,7 +6,7 @@ import pytest
 
 from exporter.sources.pods.cni_results import Attachment, CniResult
 from exporter.sources.pods.model import PodOwner
-from exporter.sources.pods.ownership import Evidence, attachments, contradictions, holder, owner
+from exporter.sources.pods.ownership import Evidence, attachments, contradictions, holders, owner
 from exporter.sources.pods.pod_resources import Grant
 
 UID, OTHER_UID = "0d9c9b5e-6d2c-4d5c-9c39-2f4f0a1f8a11", "5b0ff7a2-7b5c-4ef6-8d3e-0b1f4d0d4a02"
@@ -117,6 +117,10 @@ def test_a_uid_is_that_of_the_process_or_of_the_only_folder():
 
 
 # --- devices
+
+
+def holder(evidence, device):
+    return holders(evidence).get(device)
 
 
 def test_a_device_of_two_pods_has_no_holder_unless_one_alone_has_a_namespace():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exporter.sources.pods import pod_resources
 from exporter.sources.pods.model import PodOwner
-from exporter.sources.pods.pod_resources import Grant, grants_by_device, parse_list, shared_pools
+from exporter.sources.pods.pod_resources import Grant, grants_by_device, parse_list, shares
 from exporter.sources.pods.protobuf_fields import FieldReader
 from tests.helpers.kubelet import pod, reply
 
@@ -52,12 +52,13 @@ def test_a_share_of_a_pool_is_no_device():
     grants = parse_list(
         reply(
             pod("training", "a-0", trainer={pool: ["0"]}),
-            pod("training", "b-0", trainer={pool: ["62"], SRIOV: ["0000:c0:01.3"]}),
+            pod("training", "b-0", trainer={pool: ["61", "62"], SRIOV: ["0000:c0:01.3"]}),
         )
     )
     assert list(grants_by_device(grants)) == ["0000:c0:01.3"]
-    assert shared_pools(grants) == {
-        pool: {PodOwner("training", "a-0", "", "trainer"), PodOwner("training", "b-0", "", "trainer")}
+    assert shares(grants) == {
+        (pool, PodOwner("training", "a-0", "", "trainer")): 1,
+        (pool, PodOwner("training", "b-0", "", "trainer")): 2,
     }
 
 
