@@ -92,11 +92,13 @@ def pod(namespace: str, name: str, **containers: dict[str, list[str]]) -> dict[s
 
 
 @contextlib.asynccontextmanager
-async def serving(socket: Path, answer: Callable[[], Awaitable[bytes]]) -> AsyncIterator[list[str]]:
+async def serving(
+    socket: Path, answer: Callable[[], Awaitable[bytes]], called: list[str] | None = None
+) -> AsyncIterator[list[str]]:
     """Serve the API while the context lasts, and yield the methods that were called."""
     grpc = pytest.importorskip("grpc", reason="needs grpcio")
     pytest.importorskip("grpc.aio", reason="needs grpcio")
-    called: list[str] = []
+    called = [] if called is None else called
 
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
@@ -118,17 +120,20 @@ async def serving(socket: Path, answer: Callable[[], Awaitable[bytes]]) -> Async
 
 
 @contextlib.contextmanager
-def serving_in_thread(socket: Path, data: bytes) -> Iterator[None]:
-    """Serve one reply to another process while the context lasts."""
+def serving_in_thread(socket: Path, data: bytes, seconds: float = 0.0) -> Iterator[list[str]]:
+    """Serve one reply to other processes, some seconds after each call, and yield the methods that were called."""
     pytest.importorskip("grpc", reason="needs grpcio")
     started = threading.Event()
     ended: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     async def answer() -> bytes:
+        await asyncio.sleep(seconds)
         return data
 
+    called: list[str] = []
+
     async def serve() -> None:
-        async with serving(socket, answer):
+        async with serving(socket, answer, called):
             ended.append((asyncio.get_running_loop(), asyncio.Event()))
             started.set()
             await ended[0][1].wait()
@@ -137,7 +142,7 @@ def serving_in_thread(socket: Path, data: bytes) -> Iterator[None]:
     thread.start()
     try:
         assert started.wait(10)
-        yield
+        yield called
     finally:
         for loop, event in ended:
             loop.call_soon_threadsafe(event.set)

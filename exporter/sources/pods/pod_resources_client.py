@@ -74,6 +74,8 @@ class PodResourcesClient:
         """
         if self._channel is not None:
             return
+        # Else it writes to standard error, past the log, whenever kubelet closes a connection.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc.aio  # noqa: PLC0415  # an extra, of twenty megabytes in memory
 
         shortest, longest = RECONNECT_MILLISECONDS

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -11,7 +13,8 @@ from exporter.core.source import Failure
 from exporter.sources.pods import pod_resources_client
 from exporter.sources.pods.pod_resources import parse_list
 from exporter.sources.pods.pod_resources_client import PodResourcesClient
-from tests.helpers.kubelet import METHOD, pod, reply, serving, serving_bytes
+from tests.helpers.kubelet import METHOD, pod, reply, serving, serving_bytes, serving_in_thread
+from tests.helpers.paths import ROOT
 from tests.helpers.unprivileged import status_without_rights
 
 pytest.importorskip("grpc", reason="needs grpcio")
@@ -137,6 +140,34 @@ async def test_after_a_restart_the_same_channel_is_connected_again(path, client)
     assert found == RECORDED
 
 
+CALL = """
+import asyncio, pathlib, sys
+from exporter.sources.pods.pod_resources_client import PodResourcesClient
+async def call():
+    client = PodResourcesClient(pathlib.Path(sys.argv[1]))
+    print((await client.list_pods()).reason)
+    await client.close()
+asyncio.run(call())
+"""
+
+
+def test_the_library_writes_nothing_when_kubelet_ends_during_a_call(path):
+    """Failures are logged by the daemon, once. In a process of its own, as this one has imported the library before."""
+    environment = {**os.environ, "PYTHONPATH": ":".join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment.pop("GRPC_VERBOSITY", None)
+    command, pipe = [sys.executable, "-c", CALL, path], subprocess.PIPE
+    outputs = []
+    for _ in range(2):
+        with serving_in_thread(path, b"", seconds=30) as called:
+            child = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+            deadline = time.monotonic() + 20
+            while not called and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.3)
+        outputs.append(child.communicate(timeout=20))
+    assert outputs == [("unavailable\n", "")] * 2
+
+
 async def test_a_call_is_cancelled_with_its_task(path, client):
     asked = asyncio.Event()
 
@@ -173,7 +204,7 @@ def test_a_socket_of_root_is_a_failure_with_its_remedy_for_others(tmp_path):
 
 
 async def test_without_the_library_the_failure_names_the_extra(path, client, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "grpc.aio", None)
+    monkeypatch.setitem(sys.modules, "grpc.aio", None)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         failed = await client.list_pods()
