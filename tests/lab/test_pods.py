@@ -194,7 +194,9 @@ class Watch:
         names = [f"fabric_nic_{way}_bytes_total" for way in ("receive", "transmit")] + ["fabric_nic_link_up"]
         while not self._stopping.is_set():
             page = self._daemon.scrape()  # which fails if anything is there twice
-            self.missing += [name for name in names if page.value(name, device=self._device) is None]
+            missing = [name for name in names if page.value(name, device=self._device) is None]
+            if missing:
+                self.missing.append((monotonic(), page.devices("fabric_nic_"), page.value("fabric_source_up", source="nic"), missing))
             self.values.append(page.value("fabric_nic_transmit_bytes_total", device=self._device))
 
 

@@ -54,6 +54,9 @@ class NamespaceReadings:
         self.readings: dict[NamespaceKey, NamespaceReading] = {}
         self.failures: Sequence[Failure] = ()
         self.reads_rdma = False
+        # Few of the namespaces: the sources that read cards look here at each of their polls.
+        self._with_cards: Mapping[NamespaceKey, OpenNamespace] = {}
+        self._with_rdma: Sequence[OpenNamespace] = ()
         self._sockets, self._calls, self._list_all, self._sysfs = sockets, calls, list_all, sysfs
 
     @property
@@ -88,22 +91,25 @@ class NamespaceReadings:
 
     async def read_moved(self) -> None:
         """Read the links of the namespaces that had cards before."""
-        await self._read({key: one for key, one in self._sockets.namespaces.items() if one.cards is not None})
+        if self._with_cards:
+            await self._read({key: one for key, one in self._with_cards.items() if key in self._sockets.namespaces})
 
     def moved_devices(self) -> list[MovedDevice]:
         """Return the cards that were moved as a whole, and can be read."""
         return [
             MovedDevice(link, namespace.cards.use)
-            for key, reading in self.readings.items()
-            if (namespace := self._sockets.namespaces.get(key)) is not None and namespace.cards is not None
-            for link, attachment in reading.nics
+            for key, namespace in self._with_cards.items()
+            if key in self.readings and namespace.cards is not None
+            for link, attachment in self.readings[key].nics
             if attachment == HOST_DEVICE
         ]
 
     async def moved_rdma_devices(self) -> list[MovedRdmaDevice]:
         """Read the RDMA devices that are in a namespace other than the own one."""
-        asked = {_call_name(key): one for key, one in self._sockets.namespaces.items() if one.rdma is not None}
-        results = await self._calls.run([(f"RDMA {name}", partial(_rdma_devices, one)) for name, one in asked.items()])
+        if not self._with_rdma:
+            return []
+        calls = [(f"RDMA {one.serial}", partial(_rdma_devices, one)) for one in self._with_rdma]
+        results = await self._calls.run(calls)
         return [one for found in results.values() if not isinstance(found, Exception) for one in found]
 
     def close(self) -> None:
@@ -137,16 +143,17 @@ class NamespaceReadings:
 
     async def _open_cards(self) -> list[Failure]:
         """Open sockets for cards where there are some, and close those where there are none any more."""
-        wanted = {}
-        for key, one in self._sockets.namespaces.items():
-            reading = self.readings.get(key)
-            if reading is None:
-                continue
-            if any(attachment == HOST_DEVICE for _, attachment in reading.nics):
-                wanted[key] = one
-            elif one.cards is not None:
+        wanted = {
+            key: one
+            for key, one in self._sockets.namespaces.items()
+            if key in self.readings and any(attachment == HOST_DEVICE for _, attachment in self.readings[key].nics)
+        }
+        for key in self._with_cards.keys() - wanted.keys():
+            one = self._with_cards[key]
+            if one.cards is not None:
                 one.cards.close()
                 one.cards = None
+        self._with_cards = wanted
         if all(one.cards is not None for one in wanted.values()):
             return []
         return await make_call(self._calls, OPENING_CARDS, partial(self._sockets.open_cards, wanted))
@@ -158,9 +165,13 @@ class NamespaceReadings:
             for key, one in self._sockets.namespaces.items()
             if key in self.readings and any(attachment in CARDS for _, attachment in self.readings[key].nics)
         }
-        if not self.reads_rdma or all(one.rdma is not None for one in wanted.values()):
+        if not self.reads_rdma:
             return []
-        return await make_call(self._calls, OPENING_RDMA, partial(self._sockets.open_rdma, wanted))
+        failures = []
+        if any(one.rdma is None for one in wanted.values()):
+            failures = await make_call(self._calls, OPENING_RDMA, partial(self._sockets.open_rdma, wanted))
+        self._with_rdma = [one for one in wanted.values() if one.rdma is not None]
+        return failures
 
 
 def _call_name(key: NamespaceKey) -> str:
