@@ -562,6 +562,19 @@ def test_the_drop_in_gives_the_folder_of_the_socket_to_the_user_that_the_readme_
     assert made == ["/usr/bin/install", "-d", "-m", "0755", "-o", create[-1], "-g", create[-1], str(folder)]
 
 
+def test_unit_is_valid_with_the_drop_in_for_pods(unit: Path, program: Program, tmp_path: Path) -> None:
+    """It has one capability more, and allows setns(2) for network namespaces, the type that the program names."""
+    (block,) = re.findall(r"\*\*Pods\.\*\*.*?```ini\n\[Service\]\n(.*?)```", README, re.DOTALL)
+    whole = tmp_path / "whole" / unit.name
+    whole.parent.mkdir()
+    whole.write_text(unit.read_text().replace("\n[Install]", f"\n{block}\n[Install]"))
+    test_unit_is_valid(whole, program)
+    found = dict(line.split("=", 1) for line in block.splitlines())
+    assert found["CapabilityBoundingSet"] == found["AmbientCapabilities"] == "CAP_SYS_ADMIN"
+    assert found["RestrictNamespaces"] == "net"
+    assert settings()["RestrictNamespaces"] == ["yes"], "else the drop-in need not change it"
+
+
 def check_exposure(unit: Path, program: Program) -> None:
     """Compare the exposure of a unit with that of docs/security.md; another version of systemd rates it otherwise."""
     page = " ".join((ROOT / "docs" / "security.md").read_text().split())
