@@ -5,14 +5,19 @@ The source `pods` finds it there; `nic` reads it, under the name that it has on 
 devices, which leave the host in the exclusive mode of namespaces only, and keep their names.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, Protocol, TypeAlias
 
+from exporter.core.source import SourceError
 from exporter.linux.netlink.rdma import RdmaDevice
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import NicReader
 from exporter.linux.rdma_reader import RdmaReader
+
+FIND_SECONDS = 1.0
+"""Seconds that a search may take: what is read beside moved cards must not wait for it."""
 
 MAX_NAMES = 1024
 """Names of devices that are remembered; a host has a few dozens."""
@@ -73,6 +78,8 @@ class MovedDevices:
 
     def __init__(self) -> None:
         self._finder: Finder | None = None
+        self._last: Sequence[MovedDevice] = ()
+        self._last_rdma: Sequence[MovedRdmaDevice] = ()
         self._names: dict[Identity, str] = {}
 
     def provide(self, finder: Finder) -> None:
@@ -82,7 +89,7 @@ class MovedDevices:
     def withdraw(self, finder: Finder) -> None:
         """End what `provide` began; without effect after another one was provided."""
         if self._finder is finder:
-            self._finder = None
+            self._finder, self._last, self._last_rdma = None, (), ()
 
     @property
     def is_provided(self) -> bool:
@@ -90,12 +97,22 @@ class MovedDevices:
         return self._finder is not None
 
     async def find(self, *, search: bool) -> Sequence[MovedDevice]:
-        """Return the cards in other namespaces; see Finder."""
-        return () if self._finder is None else await self._finder.moved_devices(search=search)
+        """Return the cards in other namespaces; see Finder. If they cannot be found in time, those of the last time."""
+        if self._finder is None:
+            return ()
+        with suppress(TimeoutError, SourceError):  # the finder's own reads report it
+            async with asyncio.timeout(FIND_SECONDS):
+                self._last = await self._finder.moved_devices(search=search)
+        return self._last
 
     async def find_rdma(self, *, search: bool) -> Sequence[MovedRdmaDevice]:
-        """Return the RDMA devices in other namespaces; see Finder."""
-        return () if self._finder is None else await self._finder.moved_rdma_devices(search=search)
+        """Return the RDMA devices in other namespaces, in the same way."""
+        if self._finder is None:
+            return ()
+        with suppress(TimeoutError, SourceError):
+            async with asyncio.timeout(FIND_SECONDS):
+                self._last_rdma = await self._finder.moved_rdma_devices(search=search)
+        return self._last_rdma
 
     def remember(self, link: NetworkLink) -> None:
         """Remember the name of a card on the host."""

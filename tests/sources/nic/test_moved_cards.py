@@ -1,5 +1,6 @@
 """A card that is moved into the namespace of a pod and back: its series go on, once, under its name on the host."""
 
+import asyncio
 import errno
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.core.source import Host
+from exporter.core.source import Host, SourceError
 from exporter.sources.common.moved_devices import MAX_NAMES, MovedDevices
 from exporter.sources.nic.metrics import SCHEMA
 from exporter.sources.nic.options import NicOptions
@@ -224,6 +225,24 @@ async def test_queueing_discipline_of_a_device_with_the_same_index_is_not_that_o
         found = await one.read()
         assert found["eth2"]["transmit_queue_drops_total"] == 1
         assert "transmit_queue_drops_total" not in found["eth3"]
+
+
+@pytest.mark.parametrize("how", ["hangs", "fails"])
+async def test_search_that_hangs_or_fails_costs_the_host_nothing(how, monkeypatch):
+    monkeypatch.setattr("exporter.sources.common.moved_devices.FIND_SECONDS", 0.05)
+    async with node() as one:
+        await one.read()
+        namespace = one.namespaces.add("cni-1")
+        one.move(ETH3, namespace)
+        before = await one.read()
+
+        async def find(**_):
+            if how == "hangs":
+                await asyncio.sleep(60)
+            raise SourceError("unreadable", "no namespaces")
+
+        one.pods.moved_devices = find
+        assert await one.read() == before  # what was found before is read where it was
 
 
 async def test_without_the_source_pods_a_moved_card_is_gone():
