@@ -33,7 +33,7 @@ COUNTS = (0, 100, 1_000)
 PARENT = "fabricbench2"
 READS = 40
 PAUSE = 0.1
-SECONDS = 30
+SECONDS = 20
 STARTS = 5
 
 CONFIG = """
@@ -76,27 +76,25 @@ def _namespaces(count: int) -> Iterator[bool]:
 
 
 async def _reads(count: int) -> tuple[float, float, float]:
-    """Return the CPU seconds of a read of the host's NICs alone, of one beside the pods, and of a read of the pods."""
-    host, moved = Host("host", Path("/sys"), Path("/proc")), MovedDevices()
+    """Return the CPU seconds of a read of the host's NICs alone, of one beside the pods, and of one of the pods."""
+    host, shared = Host("host", Path("/sys"), Path("/proc")), MovedDevices()
     options = PodsOptions(enabled=True)
-    nic = NicSource(NicOptions(software=(PARENT,)), host, KernelNic, moved)
-    pods = PodsSource(
-        options, host, moved, PodIdentities(IdentityPlaces(logs=None, kubelet=None)), kernel_access(options, host)
-    )
+    alone, joined = (NicSource(NicOptions(software=(PARENT,)), host, KernelNic, one) for one in (None, shared))
+    identities = PodIdentities(IdentityPlaces(logs=None, kubelet=None))
+    pods = PodsSource(options, host, shared, identities, kernel_access(options, host))
+    sources = (pods, alone, joined)
     try:
-        await nic.read()
-        alone = [await _cpu(nic) for _ in range(READS)]
-        await pods.read()
-        seen = sum(
-            len(table.rows) for table in (await pods.read()).tables if table.schema.labels == ("netns", "device")
-        )
+        reading = await pods.read()
+        seen = sum(len(table.rows) for table in reading.tables if table.schema.labels == ("netns", "device"))
         if seen < count:
             raise RuntimeError(f"{seen} devices of pods, not {count}")
-        pairs = [(await _cpu(nic), await _cpu(pods)) for _ in range(READS)]
-        return median(alone), median(one for one, _ in pairs), median(other for _, other in pairs)
+        taken = [[await _cpu(one) for one in sources] for _ in range(READS)]
+        taken += [[await _cpu(one) for one in reversed(sources)][::-1] for _ in range(READS)]
+        own, without, with_pods = (median(column) for column in zip(*taken, strict=True))
+        return without, with_pods, own
     finally:
-        await nic.close()
-        await pods.close()
+        for one in sources:
+            await one.close()
 
 
 async def _cpu(source: NicSource | PodsSource) -> float:
@@ -145,7 +143,7 @@ def _until(look: Callable[[], bool]) -> float:
 def _idle(*, pods: bool) -> tuple[float, float]:
     """Return the share of a processor, and the resident MiB, of a daemon that nobody scrapes."""
     with _daemon(pods=pods) as (pid, _):
-        time.sleep(10)
+        time.sleep(5)
         before, began = cpu_seconds(pid), time.monotonic()
         time.sleep(SECONDS)
         return (cpu_seconds(pid) - before) / (time.monotonic() - began), resident_mebibytes(pid)
