@@ -181,8 +181,8 @@ def run() -> Iterator[Figure | Limit]:
             alone, beside, own = asyncio.run(_reads(count))
             place = f"{count:,} namespaces"
             yield Figure(f"{place}: a read of the host's own NICs", "ms CPU", beside * 1e3, "alone", alone * 1e3, 1.1)
-            yield Limit(f"{place}: a read of the pods", "ms CPU", own * 1e3, 10 + 0.3 * count)
+            yield Limit(f"{place}: a read of the pods", "ms CPU", own * 1e3, 2 + 0.15 * count)
             (share, memory), (base, base_memory) = _idle(pods=True), _idle(pods=False)
-            yield Limit(f"{place}: processor, default intervals", "%", (share - base) * 100, 1 + 0.006 * count)
-            yield Limit(f"{place}: resident memory more", "MiB", memory - base_memory, 8 + 0.015 * count)
+            yield Limit(f"{place}: processor, default intervals", "%", (share - base) * 100, 0.2 + 0.004 * count)
+            yield Limit(f"{place}: resident memory more", "MiB", memory - base_memory, 4 + 0.012 * count)
             yield Limit(f"{place}: start of a pod to its first sample", "s", _first_sample(), 5)

@@ -5,6 +5,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from exporter.linux.netlink.virtual_functions import (
     MAX_FUNCTIONS,
@@ -85,3 +86,18 @@ def _parse_entries(many):
 def test_whatever_is_received_is_parsed(data):
     parse_virtual_functions(HEAD + attribute(VFINFO_LIST, data))
     parse_virtual_functions(data)
+
+
+def test_the_answers_of_these_tests_are_what_pyroute2_parses():
+    """An independent parser finds the same in them."""
+    counters = {0: 1, 1: 2, 2: 3, 3: 4, 7: 5, 8: 6}
+    body = answer(function(0), function(3, bytes.fromhex("0a0000000001"), counters))
+    theirs = ifinfmsg(struct.pack("=IHHII", 16 + len(body), 16, 0, 0, 0) + body)
+    theirs.decode()
+    entries = theirs.get_attr("IFLA_VFINFO_LIST").get_attrs("IFLA_VF_INFO")
+    assert [one.get_attr("IFLA_VF_MAC")["vf"] for one in entries] == [0, 3]
+    stats = entries[1].get_attr("IFLA_VF_STATS")
+    names = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
+    assert parse_virtual_functions(body)[1].stats == {
+        name: stats.get_attr(f"IFLA_VF_STATS_{name.upper()}") for name in names
+    }
