@@ -48,7 +48,7 @@ def list_namespaces(folders: Sequence[str], procfs: Path | None = None, own: str
         except FileNotFoundError:
             continue  # it ended meanwhile
         except OSError as error:
-            if procfs is None or not path.startswith(str(procfs)):  # of which most are refused, or none
+            if procfs is None or not path.startswith(str(procfs)):  # the lookup of owners reports processes
                 failures.append(failure_of("", error, path))
             continue
         if key.device != mine.device or key == mine or key in found:
