@@ -21,7 +21,7 @@ BENCH_PROGRAMS := prometheus-node-exporter:prometheus-node-exporter prometheus-s
 # For its guest the lab takes a kernel from Debian, and builds two of its modules.
 LAB_PROGRAMS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils \
     gcc:gcc make:make ip:iproute2 rdma:iproute2 ethtool:ethtool ib_send_bw:perftest ibv_rc_pingpong:ibverbs-utils \
-    lspci:pciutils setpci:pciutils
+    lspci:pciutils setpci:pciutils /usr/lib/cni/macvlan:containernetworking-plugins
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test test-all test-jobs lab lint types bench docs package pictures lock clean
@@ -86,6 +86,8 @@ pictures: $(RUNTIME) ## take pictures of the boards from two demos, without Graf
 lock: $(DEV) ## bring the locks up to date with pyproject.toml; ARGS=--upgrade takes newer versions
 	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --quiet -o requirements.txt $(ARGS)
+	@$(BIN)/uv pip compile pyproject.toml --extra pods --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-annotate --quiet -o deploy/requirements-image.txt $(ARGS)
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --quiet -o requirements-dev.txt $(ARGS)
 

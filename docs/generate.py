@@ -21,6 +21,8 @@ SECTIONS = {
     "fabric_rdma_": "RDMA ports of this host, InfiniBand and RoCE, read by the sources `rdma` and `bursts`.",
     "fabric_nic_": "Physical network devices of this host, and bonds, read by the source `nic`; their modules are"
     " read by the source `optics`, where enabled.",
+    "fabric_pod_": "Network devices of pods, in their network namespaces, and virtual functions of this host's ports,"
+    " read by the source `pods`, where enabled; see [pods.md](pods.md).",
     "fabric_pci_": "PCI functions of this host's ports, read from sysfs by the source `pci`.",
     "fabric_check_": "Checks of this host's configuration, by the source `hostcheck`; see [check.md](check.md).",
     "fabric_switch_": "Ethernet switches and their ports, polled by the source `switch`.",

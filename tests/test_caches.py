@@ -87,7 +87,9 @@ UNLIMITED = {
         sources.nccl.source.NcclSource._facts sources.nic.device.NicDevice._ever_counted
         sources.nic.device_queries.DeviceQueries._cache sources.nic.device_queries.DeviceQueries._failed
         sources.nic.device_queries.DeviceQueries.answered sources.nic.source.NicSource._devices
-        sources.optics.source.OpticsSource._cages sources.rdma.counters.CounterReader._files
+        sources.pods.namespace_readings.NamespaceReadings.readings sources.rdma.moved_devices.MovedRdma.devices
+        sources.pods.namespace_sockets.NamespaceSockets.namespaces sources.optics.source.OpticsSource._cages
+        sources.rdma.counters.CounterReader._files
         sources.rdma.counters.CounterReader._refused sources.rdma.queue_pairs.QueuePairPoller._queue_pairs
         sources.rdma.queue_pairs.QueuePairPoller._unsupported sources.rdma.source.RdmaSource._devices
         sources.rdma.tables.RdmaTables._columns sources.rdma.tables.RdmaTables._parts
@@ -127,6 +129,7 @@ LIMITED = {
     "sources.collector.source.CollectorSource._disputed": ("MAX_DISPUTED", "the oldest goes first"),
     "sources.collector.source.CollectorSource._senders": ("MAX_SENDERS", "the oldest goes first"),
     "sources.collector.source.CollectorSource._lost": ("MAX_SENDERS", "the oldest goes first"),
+    "sources.common.moved_devices.MovedDevices._names": ("MAX_NAMES", "the oldest goes first"),
     "sources.lldp.neighbour_cache.NeighbourCache._neighbours": ("MAX_NEIGHBOURS", "time to live of each"),
     "sources.nccl.processes.ProcessRegistry._found": ("MAX_PROCESSES", "EXPIRY_SECONDS"),
     "sources.nccl.readers.comma.CommaFeed._jobs": ("MAX_JOBS", PRESENT),

@@ -13,6 +13,9 @@ MODULES = sorted((ROOT / "exporter").rglob("*.py"))
 OPTIONAL = {"torch"}
 """Libraries of a training job, which the hook gets from it."""
 
+EXTRAS = {"grpc": "exporter/sources/pods/pod_resources_client.py"}
+"""Libraries of extras, and the one module that imports each, inside functions: an exporter without the extra starts."""
+
 
 def is_library(module: str) -> bool:
     return module.partition(".")[0] not in sys.stdlib_module_names | {"exporter", "__future__"}
@@ -82,6 +85,21 @@ def test_only_public_names_of_libraries_are_used(path):
 def test_no_private_attribute_of_another_object_is_used(path):
     excused = [line.strip() for line in path.read_text().splitlines() if "noqa: SLF001" in line]
     assert [line for line in excused if not any(name in line for name in OPTIONAL)] == []
+
+
+def imports_of(tree: ast.AST, library: str, *, at_top: bool) -> bool:
+    """Return whether a library is imported, at the top of a module or anywhere in it."""
+    nodes = tree.body if at_top else list(ast.walk(tree))
+    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    return any(name.split(".")[0] == library for name in names)
+
+
+@pytest.mark.parametrize("library", EXTRAS)
+def test_a_library_of_an_extra_is_imported_by_one_module_when_it_is_used(library):
+    trees = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in MODULES}
+    assert [name for name, tree in trees.items() if imports_of(tree, library, at_top=False)] == [EXTRAS[library]]
+    assert not imports_of(trees[EXTRAS[library]], library, at_top=True)
 
 
 def test_private_imports_are_seen():

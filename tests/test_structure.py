@@ -402,6 +402,6 @@ def test_the_wheel_asks_for_what_is_imported_and_for_nothing_else(wheel):
     (metadata,) = (text for name, text in wheel.items() if name.endswith(".dist-info/METADATA"))
     asked = {name.lower() for name in re.findall(r"^Requires-Dist: ([\w-]+)", metadata, re.MULTILINE)}
     used = {name.split(".")[0] for module in MODULES for name in imported(ast.parse(module.read_text()))}
-    names = {"yaml": "pyyaml", "prometheus_client": "prometheus-client", "paho": "paho-mqtt"}
+    names = {"yaml": "pyyaml", "prometheus_client": "prometheus-client", "paho": "paho-mqtt", "grpc": "grpcio"}
     foreign = {names.get(one, one) for one in used - sys.stdlib_module_names - {"exporter"}}
     assert foreign == asked

@@ -24,6 +24,7 @@ from exporter.sources.nccl_facts import source as nccl_facts
 from exporter.sources.nic import source as nic
 from exporter.sources.optics import source as optics
 from exporter.sources.pci import source as pci
+from exporter.sources.pods import source as pods
 from exporter.sources.rdma import source as rdma
 from exporter.sources.switch import source as switch
 
@@ -31,6 +32,7 @@ SOURCES: tuple[Definition, ...] = (
     rdma.DEFINITION,
     bursts.DEFINITION,
     nic.DEFINITION,
+    pods.DEFINITION,
     pci.DEFINITION,
     optics.DEFINITION,
     lldp.DEFINITION,

@@ -104,10 +104,13 @@ class NicReader(Protocol):
 class KernelNic:
     """Reads from the kernel, in the network namespace of the thread that makes this object."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_events: bool = True) -> None:
+        """Open the sockets; without events, `events` never returns any."""
         with ExitStack() as stack:
             self._links = stack.enter_context(NetlinkSocket(socket.NETLINK_ROUTE))
-            self._events = stack.enter_context(NetlinkSocket(socket.NETLINK_ROUTE, groups=LINK_GROUP))
+            self._events = (
+                stack.enter_context(NetlinkSocket(socket.NETLINK_ROUTE, groups=LINK_GROUP)) if with_events else None
+            )
             self._queueing_disciplines = stack.enter_context(QueueingDisciplineSocket())
             self._ethtool_ioctl = stack.enter_context(EthtoolIoctl())
             self._ethtool_netlink = stack.enter_context(EthtoolNetlink())
@@ -174,11 +177,11 @@ class KernelNic:
 
     def event_fd(self) -> int | None:
         """See NicReader."""
-        return self._events.fileno()
+        return None if self._events is None else self._events.fileno()
 
     def events(self) -> list[LinkEvent]:
         """See NicReader."""
-        return parse_link_events(self._events.notifications())
+        return [] if self._events is None else parse_link_events(self._events.notifications())
 
     def close(self) -> None:
         """See NicReader."""

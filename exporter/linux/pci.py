@@ -84,6 +84,15 @@ def is_virtual_function(function: Path) -> bool:
     return _id(function / "device") in VIRTUAL_FUNCTIONS.get(_id(function / "vendor"), ())
 
 
+def is_network_function(function: Path) -> bool:
+    """Return whether a PCI function is a network device, or one of InfiniBand: class 02 of PCI.
+
+    Args:
+        function: Its folder, or a link to it.
+    """
+    return read_text(function / "class").startswith("0x02")
+
+
 def _id(file: Path) -> int:
     """Read a vendor or device ID, such as `0x15b3`; -1 if it is missing or malformed."""
     text = read_text(file)

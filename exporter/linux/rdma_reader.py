@@ -144,6 +144,11 @@ class KernelRdma:
             self._layouts[index, port] = layout
         return Statistics(layout.names, values)
 
+    def is_shared(self) -> bool | None:
+        """Return whether all network namespaces see all devices; None if the kernel does not report it."""
+        with self._socket() as requests:
+            return codec.parse_is_shared(requests.request(codec.GET_SYSTEM, b""))
+
     def queue_pairs(self, index: int) -> list[QueuePairs]:
         """See RdmaReader."""
         with self._socket() as requests:

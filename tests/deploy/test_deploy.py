@@ -472,7 +472,7 @@ def test_image_takes_nothing_unchecked() -> None:
     assert any("pip wheel" in run and "--no-build-isolation" in run for run in instructions("RUN"))
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", "deploy/requirements-build.txt"])
+@pytest.mark.parametrize("lock", ["requirements.txt", "deploy/requirements-build.txt", "deploy/requirements-image.txt"])
 def test_every_pin_has_a_hash(lock: str) -> None:
     text = re.sub(r"\\\n\s*", " ", (ROOT / lock).read_text())
     pins = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
@@ -482,14 +482,18 @@ def test_every_pin_has_a_hash(lock: str) -> None:
 
 def test_each_runtime_dependency_has_an_upper_bound_and_the_lock_is_within() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    required = [Requirement(text) for text in project["dependencies"]]
-    assert len(required) >= 8
-    assert "optional-dependencies" not in project, "check their bounds here too"
+    extra = [Requirement(text) for texts in project["optional-dependencies"].values() for text in texts]
+    required = [Requirement(text) for text in project["dependencies"]] + extra
+    assert len(required) >= 9
+    assert extra
     assert [one.name for one in required if not any(part.operator == "<" for part in one.specifier)] == []
     lock = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE))
     assert [one.name for one in required if lock[one.name] not in one.specifier] == []
     runtime = re.findall(r"^([\w.-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     assert {Requirement(text).name for text in project["dependencies"]} <= set(runtime)
+    image = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "deploy/requirements-image.txt").read_text(), re.MULTILINE))
+    assert set(image) >= {*runtime, *(one.name for one in extra)}
+    assert [name for name in image if lock[name] != image[name]] == []
 
 
 def test_image_is_labelled_with_this_version() -> None:
@@ -556,6 +560,19 @@ def test_the_drop_in_gives_the_folder_of_the_socket_to_the_user_that_the_readme_
     assert settings_of["ReadWritePaths"] == str(folder)
     made = shlex.split(settings_of["ExecStartPre"].removeprefix("+"))
     assert made == ["/usr/bin/install", "-d", "-m", "0755", "-o", create[-1], "-g", create[-1], str(folder)]
+
+
+def test_unit_is_valid_with_the_drop_in_for_pods(unit: Path, program: Program, tmp_path: Path) -> None:
+    """It has one capability more, and allows setns(2) for network namespaces, the type that the program names."""
+    (block,) = re.findall(r"\*\*Pods\.\*\*.*?```ini\n\[Service\]\n(.*?)```", README, re.DOTALL)
+    whole = tmp_path / "whole" / unit.name
+    whole.parent.mkdir()
+    whole.write_text(unit.read_text().replace("\n[Install]", f"\n{block}\n[Install]"))
+    test_unit_is_valid(whole, program)
+    found = dict(line.split("=", 1) for line in block.splitlines())
+    assert found["CapabilityBoundingSet"] == found["AmbientCapabilities"] == "CAP_SYS_ADMIN"
+    assert found["RestrictNamespaces"] == "net"
+    assert settings()["RestrictNamespaces"] == ["yes"], "else the drop-in need not change it"
 
 
 def check_exposure(unit: Path, program: Program) -> None:

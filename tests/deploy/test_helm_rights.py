@@ -2,13 +2,18 @@
 
 from typing import Any
 
-from tests.helpers.charts import VARIANTS, containers, objects_of, pods
-from tests.helpers.kubernetes_objects import Manifest
+import pytest
+import yaml
+
+from tests.helpers.charts import VARIANTS, containers, engine, objects, objects_of, pods
+from tests.helpers.kubernetes_objects import Manifest, one
 
 NOBODY, ROOT_USER = 65534, 0
 
 SYSTEM = ("/proc:ro", "/sys:ro")
 SHARED = "/run/fabric-exporter:rw"
+PODS = ("/var/run/netns:ro", "/var/lib/cni:ro", "/var/log/pods:ro")
+KUBELET = "/var/lib/k0s/kubelet/pod-resources:ro"
 
 RIGHTS = {
     # variant, role, container: user, capabilities, privileged, namespaces of the host, what it sees of the host
@@ -21,6 +26,21 @@ RIGHTS = {
         False,
         ["Network", "PID"],
         (*SYSTEM, "/var/lib/fabric-exporter:rw"),
+    ),
+    ("node-pods", "node", "shared-folder"): (ROOT_USER, [], False, ["Network"], (SHARED,)),
+    ("node-pods", "node", "fabric-exporter"): (
+        ROOT_USER,
+        ["SYS_ADMIN"],
+        False,
+        ["Network"],
+        (*SYSTEM, SHARED, *PODS),
+    ),
+    ("node-pods-all", "node", "fabric-exporter"): (
+        ROOT_USER,
+        ["SYS_ADMIN", "SYS_PTRACE"],
+        False,
+        ["Network"],
+        (*SYSTEM, *PODS, KUBELET),
     ),
     ("switches", "switches", "fabric-exporter"): (NOBODY, [], False, [], ()),
     ("infiniband", "infiniband", "fabric-exporter"): (ROOT_USER, [], True, [], ("/dev/infiniband:rw",)),
@@ -84,6 +104,29 @@ def test_no_account_has_a_token() -> None:
     accounts = [m for m in objects_of("all") if m["kind"] == "ServiceAccount"]
     assert len(accounts) == 4
     assert all(one["automountServiceAccountToken"] is False for one in accounts)
+
+
+def test_mounts_of_namespaces_that_come_later_are_seen() -> None:
+    """Those of the container alone: nothing that it mounts gets to the host."""
+    (container,) = pods(objects_of("node-pods"))["node"]["spec"]["containers"]
+    spread = {m["mountPath"]: m["mountPropagation"] for m in container["volumeMounts"] if "mountPropagation" in m}
+    assert spread == {"/var/run/netns": "HostToContainer"}
+
+
+def test_the_source_is_on_with_its_rights_alone() -> None:
+    def source(values: dict[str, Any]) -> Any:
+        (text,) = one(objects({"node": {"enabled": True, **values}}), "ConfigMap")["data"].values()
+        return yaml.safe_load(text)["sources"].get("pods")
+
+    assert source({}) is None
+    assert source({"pods": {"processes": True, "podResources": True}}) is None
+    assert source({"pods": {"enabled": True}}) == {"enabled": True, "processes": False, "kubelet": ""}
+    paths = {"interval": "10s", "namespaces": ["/run/netns"]}
+    asked = {"pods": {"enabled": True, "podResources": True, "processes": True}, "config": {"sources": {"pods": paths}}}
+    socket = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    assert source(asked) == {"enabled": True, "processes": True, "kubelet": socket, **paths}
+    with pytest.raises(engine().HelmRenderError, match=r"set node\.pods\.enabled"):
+        source({"config": {"sources": {"pods": {"enabled": True}}}})
 
 
 def test_the_device_plugin_assigns_what_the_volume_would() -> None:

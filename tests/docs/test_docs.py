@@ -496,7 +496,9 @@ def try_curl(command: str) -> None:
 
 def try_check(command: str) -> None:
     done = run(*shlex.split(command.replace(".venv/bin", str(BIN))))
-    of_host = len(sources.SOURCES) - 3 + 1  # not switches, which are targets, nor optics and ibfabric, off; and traps
+    of_host = (
+        len(sources.SOURCES) - 4 + 1
+    )  # not switches, which are targets, nor optics, pods, ibfabric, off; and traps
     output = f"docs/example.yml: valid; {of_host} sources of this host, 16 targets ("
     assert (done.returncode, done.stdout[: len(output)]) == (0, output)
 

@@ -34,6 +34,14 @@ from exporter.sources.common import job_files
 from exporter.sources.ibfabric.options import IbFabricOptions
 from exporter.sources.lldp import neighbour_cache
 from exporter.sources.nccl import identity, processes, timing_socket
+from exporter.sources.pods import (
+    cni_results,
+    container_cgroups,
+    pod_log_folders,
+    pod_resources,
+    pod_resources_client,
+)
+from exporter.sources.pods import identity as pod_identity
 from exporter.sources.switch import trap_head, traps
 from exporter.switch_api import http, login_backoff, port
 from exporter.switch_api.sonic_db import resp
@@ -119,6 +127,16 @@ LIMITS = {
     "hosts of a collector": f"{n(dedup.MAX_ALL_HOSTS)}, of which a job has {n(dedup.MAX_HOSTS)}",
     "queue of a host, while the broker is unavailable": f"{n(publisher.MAX_QUEUED)} batches and"
     f" {mib(publisher.MAX_QUEUED_BYTES)}",
+    # Pods
+    "result of libcni": f"{kib(cni_results.MAX_FILE_SIZE)}, {cni_results.MAX_INTERFACES} interfaces;"
+    f" {n(cni_results.MAX_FILES)} in a folder, of more the newest",
+    "entries of `/var/log/pods`": n(pod_log_folders.MAX_ENTRIES),
+    "processes whose namespace is read": n(container_cgroups.MAX_PROCESSES),
+    "pod resources: reply": f"{mib(pod_resources_client.MAX_REPLY)}, {n(pod_resources.MAX_FIELDS)} fields,"
+    f" {n(pod_resources.MAX_GRANTS)} devices",
+    "pod resources: call": f"one in {n(pod_identity.CALL_INTERVAL)} seconds, with a timeout of"
+    f" {n(pod_resources_client.CALL_SECONDS)} seconds",
+    "pod resources: age of the last reply": f"{n(pod_identity.MAX_REPLY_AGE)} seconds, while further calls fail",
     # Kernel, fabric, files
     "file of sysfs": f"{n(cached_file.PAGE_SIZE)} bytes, a page",
     "netlink: datagram": kib(netlink_socket.MAX_DATAGRAM),
@@ -158,6 +176,8 @@ ROLES = {
     "node": "node",
     "node with `hostPID` and a folder of its own": "node-options",
     "node with `optics` and `lldp.listen`": "node-optics",
+    "node with `pods`": "node-pods",
+    "node with `pods`, its `processes` and `podResources`, and another folder of kubelet": "node-pods-all",
     "switches": "switches",
     "infiniband": "infiniband",
     "infiniband with a device plugin": "infiniband-device-plugin",

@@ -15,8 +15,8 @@ from tests.helpers.paths import ROOT
 
 SCRIPT = """
 set -eu
-root=$1 user=$2 group=$3 name=$4
-shift 4
+root=$1 user=$2 group=$3 name=$4 capabilities=$5
+shift 5
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 container "$root"
 while [ "$1" != -- ]; do
@@ -33,8 +33,8 @@ for one in bin sbin lib lib64; do
 done
 [ -z "$name" ] || echo "$name" >/proc/sys/kernel/hostname
 chroot=$(PATH=$PATH:/usr/sbin:/sbin command -v chroot)
-exec "$chroot" "$root" setpriv --reuid="$user" --regid="$group" --clear-groups --bounding-set=-all --inh-caps=-all \
-    --no-new-privs "$@"
+exec "$chroot" "$root" setpriv --reuid="$user" --regid="$group" --clear-groups --bounding-set="-all$capabilities" \
+    --inh-caps="-all$capabilities" --ambient-caps="-all$capabilities" --no-new-privs "$@"
 """
 
 FOLDERS = [Path(one) for one in ("/usr", "/bin", "/sbin", "/lib", "/lib64")]
@@ -63,6 +63,7 @@ class Containers:
         mounts: Mapping[str | Path, str],
         name: str = "",
         host: Sequence[str] = (),
+        capabilities: Sequence[str] = (),
     ) -> list[str]:
         """Return the command line that runs a command in a container.
 
@@ -73,6 +74,7 @@ class Containers:
             mounts: Folders to mount, and their paths inside, beside those of the system and of Python.
             name: Host name; by default that of the host.
             host: Namespaces of the host, `net` or `pid`, as with hostNetwork and hostPID.
+            capabilities: Those that it has, such as `SYS_ADMIN`; another user than root has them as ambient ones.
         """
         root = self.folder / f"root-{len(list(self.folder.glob('root-*')))}"
         root.mkdir()
@@ -82,7 +84,7 @@ class Containers:
         ids = [str(user), str(group if group >= 0 else user)]
         return [
             *(self.program("unshare"), *own, "--fork", "/bin/sh", "-c", SCRIPT, "container"),
-            *(str(root), *ids, name, *pairs, "--", *command),
+            *(str(root), *ids, name, "".join(f",+{one.lower()}" for one in capabilities), *pairs, "--", *command),
         ]
 
 

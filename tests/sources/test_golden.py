@@ -39,6 +39,8 @@ from exporter.snmp.ber import (
 from exporter.sources.optics import options as optics_options
 from tests.helpers.checked_host import CheckedHost
 from tests.helpers.fabric_simulation import Clock, small
+from tests.helpers.fake_namespaces import FakeNamespaces, port_with_functions, virtual_function
+from tests.helpers.fake_nic_reader import KERNEL, hardware
 from tests.helpers.golden import (
     OPENMETRICS,
     compare,
@@ -49,6 +51,7 @@ from tests.helpers.paths import FIXTURES
 from tests.linux.lldp.test_frames import HOST, networkd_file
 from tests.linux.lldp.test_peer_settings import LEAF_FRAME
 from tests.sources.lldp.test_source import FakeLinkReader
+from tests.sources.pods.test_source import COUNTERS, function_answer, request_for
 
 SYSTEM, IF, IFX = (1, 3, 6, 1, 2, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1), (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 CISCO_PFC = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
@@ -207,6 +210,25 @@ async def lldp(tmp_path):
             yield scraper
 
 
+@asynccontextmanager
+async def pods(tmp_path):
+    """Have a pod with a macvlan device, and one with a virtual function whose traffic its port counts."""
+    port, function = "0000:17:00.0", "0000:17:00.2"
+    namespaces = FakeNamespaces()
+    namespaces.host.add(hardware("ens1f0np0", 2, port))
+    port_with_functions(tmp_path, port, rdma="mlx5_0")
+    virtual_function(tmp_path, function, port, 1, rdma="mlx5_2")
+    namespaces.function_answers[request_for(2)] = function_answer((1, "0a0000000001", COUNTERS))
+    state = {"carrier": True, "operstate": "up", "stats": KERNEL}
+    namespaces.add("cni-1").add("net1", 3, mac="0a:00:00:00:00:02", **state)
+    namespaces.add("cni-2").cards.add(hardware("net1", 4, function, mac="0a:00:00:00:00:01", stats=KERNEL))
+    config = configured(tmp_path, pods="{enabled: true, interval: 300ms, results: [], logs: ''}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("exporter.sources.pods.source.kernel_access", lambda _options, _host: namespaces.access())
+        async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
+            yield scraper
+
+
 class Alone:
     """A subnet lock that is always free."""
 
@@ -298,6 +320,7 @@ SCRAPES = {
     "bursts": bursts,
     "nic": nic,
     "pci": pci,
+    "pods": pods,
     "optics": optics,
     "lldp": lldp,
     "hostcheck": hostcheck,

@@ -29,6 +29,7 @@ def _command(number: int) -> int:
 
 GET_DEVICES = _command(1)
 GET_PORT = _command(5)
+GET_SYSTEM = _command(6)
 GET_QUEUE_PAIRS = _command(10)
 GET_STATISTICS = _command(17)
 
@@ -145,6 +146,7 @@ _STAT_HWCOUNTERS = 80
 _STAT_HWCOUNTER_ENTRY = 81
 _STAT_HWCOUNTER_ENTRY_NAME = 82
 _STAT_HWCOUNTER_ENTRY_VALUE = 83
+_NAMESPACE_MODE = 66
 _DEV_TYPE = 99
 _PARENT_NAME = 100
 
@@ -208,6 +210,15 @@ def parse_port(body: bytes) -> RdmaPort:
         number(found.get(_PORT_STATE)),
         number(found.get(_PORT_PHYS_STATE)),
     )
+
+
+def parse_is_shared(body: bytes) -> bool | None:
+    """Parse a reply to GET_SYSTEM: whether all network namespaces see all devices; None if it does not say so.
+
+    Otherwise (`exclusive`) a device is in one namespace, and its files are only there.
+    """
+    mode = number(dict(attributes(body)).get(_NAMESPACE_MODE))
+    return None if mode is None else mode != 0
 
 
 def parse_statistics(body: bytes, known: Iterable[StatisticsLayout] = ()) -> tuple[StatisticsLayout, tuple[int, ...]]:

@@ -34,16 +34,19 @@ _MTU = 4
 _LOWER = 5  # IFLA_LINK
 _OPERSTATE = 16
 _LINKINFO = 18
+_ALIAS = 20
 _STATS64 = 23
 _EXT_MASK = 29
 _CARRIER_CHANGES = 35
+_LOWER_NAMESPACE = 37  # IFLA_LINK_NETNSID
 _PHYS_PORT_NAME = 38
 _CARRIER_DOWN_COUNT = 48
 _PERM_ADDRESS = 54
 _PARENT_DEV_NAME = 56
 _PARENT_DEV_BUS_NAME = 57
 _INFO_KIND = 1
-
+_INFO_DATA = 2
+_IPOIB_PKEY = 1
 
 # An empty filter mask: neither RTEXT_FILTER_VF (1) nor RTEXT_FILTER_SKIP_STATS (8).
 LINKS_REQUEST = _LINK.pack(_AF_UNSPEC, 0, 0, 0, 0) + attribute_u32(_EXT_MASK, 0)
@@ -62,8 +65,10 @@ _READ_ATTRIBUTES = _with_nested_flag(
         _LOWER,
         _OPERSTATE,
         _LINKINFO,
+        _ALIAS,
         _STATS64,
         _CARRIER_CHANGES,
+        _LOWER_NAMESPACE,
         _PHYS_PORT_NAME,
         _CARRIER_DOWN_COUNT,
         _PERM_ADDRESS,
@@ -71,7 +76,8 @@ _READ_ATTRIBUTES = _with_nested_flag(
         _PARENT_DEV_BUS_NAME,
     }
 )
-_READ_INFO_ATTRIBUTES = _with_nested_flag({_INFO_KIND})
+_READ_INFO_ATTRIBUTES = _with_nested_flag({_INFO_KIND, _INFO_DATA})
+_READ_IPOIB_ATTRIBUTES = _with_nested_flag({_IPOIB_PKEY})
 
 # RFC 2863, spelled as in /sys/class/net/*/operstate.
 _OPERSTATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
@@ -96,6 +102,8 @@ class NetworkLink:
     the index of the lower network device (of a VLAN, of an InfiniBand partition) or of the peer, which may be in
     another network namespace; None for a device without one. The carrier counters have 32 bits. `stats` has the
     kernel's names (see `LINK_STATS64`); packets and bytes are those of the kernel's network stack, which exclude RDMA.
+    `lower_namespace` is the id of the namespace of `lower`, None for the device's own. `alias` is IFLA_IFALIAS.
+    `partition` is the partition key of an IP over InfiniBand device.
     """
 
     ifindex: int
@@ -114,6 +122,9 @@ class NetworkLink:
     carrier_changes: int | None = None
     carrier_down_count: int | None = None
     stats: dict[str, int] = field(default_factory=dict)
+    lower_namespace: int | None = None
+    alias: str | None = None
+    partition: int | None = None
 
 
 class LinkEvent(NamedTuple):
@@ -155,8 +166,8 @@ def _parse_link(body: bytes) -> NetworkLink | None:
     name = text(get(_IFNAME))
     if not name:
         return None
-    info = get(_LINKINFO)
-    kind = None if info is None else text(_select_attributes(info, 0, _READ_INFO_ATTRIBUTES).get(_INFO_KIND))
+    info = _select_attributes(get(_LINKINFO) or b"", 0, _READ_INFO_ATTRIBUTES)
+    kind = text(info.get(_INFO_KIND))
     state = get(_OPERSTATE)
     return NetworkLink(
         ifindex,
@@ -175,6 +186,9 @@ def _parse_link(body: bytes) -> NetworkLink | None:
         number(get(_CARRIER_CHANGES)),
         number(get(_CARRIER_DOWN_COUNT)),
         _parse_stats64(get(_STATS64)),
+        number(get(_LOWER_NAMESPACE)),
+        text(get(_ALIAS)),
+        _parse_partition(info.get(_INFO_DATA)) if kind == "ipoib" else None,
     )
 
 
@@ -198,6 +212,10 @@ def _select_attributes(data: bytes, start: int, wanted: frozenset[int]) -> dict[
     except struct.error:  # a header crosses the end of the data
         pass
     return found
+
+
+def _parse_partition(data: bytes | None) -> int | None:
+    return number(_select_attributes(data or b"", 0, _READ_IPOIB_ATTRIBUTES).get(_IPOIB_PKEY))
 
 
 def _parse_stats64(value: bytes | None) -> dict[str, int]:

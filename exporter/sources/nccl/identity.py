@@ -1,7 +1,8 @@
 """Identity of a process of a training job: its job, its rank, and its PIDs inside and outside containers.
 
 What the kernel reports takes precedence over what a process reports about itself. The environment of a process is
-readable by its own user and with CAP_SYS_PTRACE only; otherwise its variables are unknown.
+readable by its own user and with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH only; otherwise its
+variables are unknown.
 """
 
 import os

@@ -1,5 +1,6 @@
 """One network device: identification of its driver, its counters, and the choice between driver and kernel counters."""
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from math import inf
@@ -15,7 +16,7 @@ from exporter.linux.ethtool_ioctl import DriverInfo
 from exporter.linux.netlink.ethtool_netlink import Pause
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import NicReader
-from exporter.linux.pci import class_device_driver as bound_driver
+from exporter.linux.pci import bus_device_driver as bound_driver
 from exporter.linux.pci import is_virtual_function
 from exporter.sources.common.driver_statistics import (
     DriverNames,
@@ -84,13 +85,22 @@ NOT_READ, NOT_READ_INFINIBAND = DeviceReading(), DeviceReading(traffic="", own=f
 """Of a virtual function whose statistics are not read."""
 
 
+def _parent_folder(sysfs: Path, link: NetworkLink) -> Path:
+    """Return the folder of a device's parent, by a path that remains when the device is moved to another namespace."""
+    device = sysfs / "class" / "net" / link.name / "device"
+    if not os.path.exists(device) and link.parent_dev_name:  # noqa: PTH110  # unlike Path's, it never raises
+        return sysfs / "bus" / (link.parent_dev_bus_name or "-") / "devices" / link.parent_dev_name
+    return Path(os.path.realpath(device))
+
+
 class NicDevice:
-    """One device and its state between polls; another ifindex is another device, even if the name is the same."""
+    """One device and its state between polls; another epoch is another device, even if the name is the same."""
 
     def __init__(
         self,
         link: NetworkLink,
         sysfs: Path,
+        epoch: int | None = None,
         *,
         virtual_functions: bool = False,
         raw: Sequence[str] = (),
@@ -101,16 +111,17 @@ class NicDevice:
         Args:
             link: Its link.
             sysfs: Root of sysfs.
+            epoch: What distinguishes it from another device of this name; by default its ifindex.
             virtual_functions: Whether statistics of virtual functions are read.
             raw: Shell patterns of statistics that are exported by the driver's own names.
             unread: Endings that are not exported and need not be read.
         """
         self.name = link.name
-        self.ifindex = link.ifindex
-        self._folder = sysfs / "class" / "net" / link.name
-        self._rdma_folder = self._folder / "device" / "infiniband"
+        self.epoch = link.ifindex if epoch is None else epoch
+        self._parent = _parent_folder(sysfs, link)
+        self._rdma_folder = self._parent / "infiniband"
         # A subfunction is a device of the auxiliary bus.
-        self._is_virtual = link.parent_dev_bus_name == "auxiliary" or is_virtual_function(self._folder / "device")
+        self.is_virtual = link.parent_dev_bus_name == "auxiliary" or is_virtual_function(self._parent)
         self._reads_virtual_functions = virtual_functions
         # IPoIB traffic is a part of what the RDMA port counts: it is never exported as the port's bytes.
         self._is_infiniband = is_infiniband_port(link)
@@ -124,20 +135,26 @@ class NicDevice:
         self._raw: dict[str, int] = {}
         self._ever_counted: set[str] = set()  # endings of its own counters
 
-    def read(self, link: NetworkLink, reader: NicReader) -> DeviceReading:
-        """Read the device; blocks. Failures are in the reading, and affect only the values that failed."""
-        self._queries.start_read()
+    def read(self, link: NetworkLink, reader: NicReader, kernel_name: str = "") -> DeviceReading:
+        """Read the device; blocks. Failures are in the reading, and affect only the values that failed.
+
+        Args:
+            link: Its link.
+            reader: The reader of its namespace.
+            kernel_name: Its name there, if that is not the link's.
+        """
+        self._queries.start_read(kernel_name or link.name)
         if link.kind == "bond":
             port = self._speed(link, reader)
             return DeviceReading(traffic="", port=port, failures=self._queries.failures)
-        if self._is_virtual and not self._reads_virtual_functions:
+        if self.is_virtual and not self._reads_virtual_functions:
             return NOT_READ_INFINIBAND if self._is_infiniband else NOT_READ
         self._identify(link, reader)
         if not self._is_known():
             return UNKNOWN._replace(port=self._speed(link, reader), failures=self._queries.failures)
         time = monotonic()
         port, priority, raw = self._read_counters(reader)
-        if self._is_virtual:
+        if self.is_virtual:
             port |= self._speed(link, reader)
         else:
             has_standard = self._driver_names() is None and not self._is_infiniband
@@ -160,11 +177,11 @@ class NicDevice:
         names, own = self._driver_names(), set(self._ever_counted)
         if names is not None:
             own |= {one.ending for one in names.port}
-        elif not self._is_virtual and _STANDARD not in self._queries.answered:
+        elif not self.is_virtual and _STANDARD not in self._queries.answered:
             own |= KERNEL_FALLBACK.keys()
         if self._is_infiniband:
             own |= KERNEL_FALLBACK.keys()
-        if not self._is_virtual and LINK_STATE not in self._queries.answered:
+        if not self.is_virtual and LINK_STATE not in self._queries.answered:
             own.add("link_down_total")
         return DeviceReading(self._driver, self._kind, self._traffic(names), frozenset(own))
 
@@ -180,7 +197,7 @@ class NicDevice:
             return "wire" if names.wire else "kernel"
         if "receive_bytes_total" in self._ever_counted:
             return "wire"
-        return "kernel" if self._is_virtual or _STANDARD in self._queries.answered else ""
+        return "kernel" if self.is_virtual or _STANDARD in self._queries.answered else ""
 
     def _speed(self, link: NetworkLink, reader: NicReader) -> dict[str, Value]:
         return speed_values(query_link_modes(self._queries, link, reader), link)
@@ -188,7 +205,7 @@ class NicDevice:
     def _identify(self, link: NetworkLink, reader: NicReader) -> None:
         """Read the driver's name from sysfs, which never hangs, then name and firmware version from the driver."""
         # For IPoIB, sysfs has the driver of the card, but the device may be one of the ib_ipoib driver.
-        if self._driver is None and not self._is_infiniband and (name := bound_driver(self._folder)):
+        if self._driver is None and not self._is_infiniband and (name := bound_driver(self._parent)):
             self._driver = DriverInfo(name)
             self._kind = self._read_model()
         answer = self._queries.query(_DRIVER, reader.driver, max_age=inf, link_state=link_signature(link))
@@ -198,9 +215,8 @@ class NicDevice:
 
     def _read_model(self) -> str | None:
         """Return driver and PCI ids as the model; None where sysfs has no ids."""
-        folder = self._folder / "device"
         ids, subsystem_ids = (
-            ":".join(read_text(folder / f"{level}{name}").removeprefix("0x") for name in ("vendor", "device"))
+            ":".join(read_text(self._parent / f"{level}{name}").removeprefix("0x") for name in ("vendor", "device"))
             for level in ("", "subsystem_")
         )
         if self._driver is None or ids.startswith(":") or ids.endswith(":"):
@@ -212,8 +228,8 @@ class NicDevice:
         if self._driver is None or self._queries.is_unsupported(_STATISTICS):
             return None
         if self._is_infiniband:
-            return None if self._is_virtual else INFINIBAND.get(self._driver.name)
-        return (VIRTUAL if self._is_virtual else DRIVERS).get(self._driver.name)
+            return None if self.is_virtual else INFINIBAND.get(self._driver.name)
+        return (VIRTUAL if self.is_virtual else DRIVERS).get(self._driver.name)
 
     def _read_counters(self, reader: NicReader) -> tuple[dict[str, Value], dict[str, dict[str, int]], dict[str, int]]:
         """Return the driver's statistics: of the port, by priority, and raw ones by the driver's names."""

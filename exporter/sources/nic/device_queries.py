@@ -40,7 +40,7 @@ class DeviceQueries:
     def __init__(self, device: str) -> None:
         self.failures: list[Failure] = []
         self.answered: set[str] = set()
-        self._device = device
+        self._device = self._kernel_name = device
         self._cache: dict[str, _CachedAnswer] = {}
         self._failed: set[str] = set()
         self._is_removed = False
@@ -49,9 +49,14 @@ class DeviceQueries:
         """Return whether the device answered a query with EOPNOTSUPP."""
         return self._cache.get(query) is _UNSUPPORTED
 
-    def start_read(self) -> None:
-        """Clear the failures: queries that failed in the previous read may be sent again."""
+    def start_read(self, kernel_name: str) -> None:
+        """Clear the failures: queries that failed in the previous read may be sent again.
+
+        Args:
+            kernel_name: Name of the device in the namespace of the reader: that of a moved one is not its own.
+        """
         self.failures = []
+        self._kernel_name = kernel_name
         self._failed.clear()
         self._is_removed = False
 
@@ -68,7 +73,7 @@ class DeviceQueries:
 
         Args:
             query: Name of the query.
-            call: Sends it; called with the device's name.
+            call: Sends it; called with the device's name in the namespace of the reader.
             max_age: Seconds for which an answer is valid; 0 for no cache.
             link_state: What the answer depends on; a cached answer is valid only while this is equal.
             refused_errnos: Errors that are not failures. Except for EOPNOTSUPP, the query is sent again after
@@ -84,7 +89,7 @@ class DeviceQueries:
         ):
             return cached.answer  # type: ignore[no-any-return]  # from the same query
         try:
-            answer = call(self._device)
+            answer = call(self._kernel_name)
         except OSError as error:
             self._cache.pop(query, None)
             if error.errno == errno.EOPNOTSUPP:

@@ -4,15 +4,16 @@ One dump returns the links of all devices, another one their queueing discipline
 time, since the calls hold the kernel's RTNL lock and run firmware commands. Only hardware devices are read; of virtual
 functions only links and queueing disciplines: reading their statistics can block in the firmware's mailbox while a job
 runs. Of an InfiniBand port, link, PCIe and module counters are read through its IPoIB device; its traffic is that of
-the RDMA port.
+the RDMA port. A card in the namespace of a pod is read there, where the source `pods` finds it.
 """
 
 import asyncio
 import errno
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from time import monotonic
+from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls
 from exporter.core.definition import Context, Definition, ExpectKeys
@@ -35,6 +36,7 @@ from exporter.sources.common.host_ports import (
     nic_reader,
     nic_turns,
 )
+from exporter.sources.common.moved_devices import MovedDevices
 from exporter.sources.nic.device import UNKNOWN, DeviceReading, NicDevice
 from exporter.sources.nic.metrics import (
     PRIORITY,
@@ -43,6 +45,7 @@ from exporter.sources.nic.metrics import (
     RAW,
     SCHEMA,
 )
+from exporter.sources.nic.moved_cards import MovedCards, is_card
 from exporter.sources.nic.options import NicOptions
 from exporter.sources.nic.queueing_query import QUERY_NAME, QueueingQuery, QueueingReading
 from exporter.sources.nic.tables import NicTables
@@ -54,13 +57,29 @@ _QUEUEING_CALL = "/queueing"
 """Name of the call that reads queueing disciplines; no device can have this name."""
 
 
+class _AllReadings(NamedTuple):
+    """Links and readings of all devices, the time of the links, and the queueing disciplines with their failures."""
+
+    links: Mapping[str, NetworkLink]
+    results: Mapping[str, DeviceReading | Exception]
+    time: float
+    queueing: QueueingReading | None
+    failures: Sequence[Failure]
+
+
 class NicSource:
     """Reads the network devices of this host."""
 
     name = "nic"
     target = ""
 
-    def __init__(self, options: NicOptions, host: Host, open_reader: Callable[[], NicReader]) -> None:
+    def __init__(
+        self,
+        options: NicOptions,
+        host: Host,
+        open_reader: Callable[[], NicReader],
+        moved: MovedDevices | None = None,
+    ) -> None:
         """Open nothing yet: the reader is opened at the first read, when the event loop runs."""
         self.interval = float(options.interval)
         self.changed: asyncio.Event | None = asyncio.Event()
@@ -71,6 +90,8 @@ class NicSource:
         self._serial = BlockingCalls("nic", min(CALL_DEADLINE, self.interval / 2), nic_turns(host))
         self._devices: dict[str, NicDevice] = {}
         self._names: frozenset[str] = frozenset()
+        self._shared = moved or MovedDevices()
+        self._moved = MovedCards(self._shared)
         self._unread = options.unread_endings(SCHEMA, PRIORITY)
         reads_queueing = any(is_exported(metric, options.drop, options.keep) for metric in QUEUEING_METRICS)
         self._queueing = QueueingQuery() if reads_queueing else None
@@ -82,15 +103,10 @@ class NicSource:
 
     async def read(self) -> Reading:
         """Read all devices; the failure of one does not affect the others."""
-        links = await self._links()
-        failures = self._unreadable_links()
-        for gone in self._devices.keys() - links.keys() - self._serial.hanging:
-            del self._devices[gone]
-            self._opened_reader().forget(gone)
-        now = monotonic()
-        queueing, more = await self._read_queueing(links.values())
-        failures += more
-        results = await self._serial.run([(name, partial(self._read_device, link)) for name, link in links.items()])
+        links, results, now, queueing, more = await self._read_all()
+        if self._moved.have_moved(results):
+            links, results, now, queueing, more = await self._read_all()
+        failures = [*self._unreadable_links(), *more]
         readings: dict[str, DeviceReading] = {}
         for name, result in results.items():
             if isinstance(result, DeviceReading):
@@ -100,7 +116,18 @@ class NicSource:
                 device = self._devices.get(name)
                 readings[name] = UNKNOWN if device is None else device.last_known()
                 failures.append(failure_of(name, result, name))
-        return Reading(self._tables.make(links, readings, now, queueing), failures)
+        return Reading(self._tables.make(links, readings, now, queueing, self._moved.epochs), failures)
+
+    async def _read_all(self) -> _AllReadings:
+        """Read the links and the devices once."""
+        links = await self._moved.complete(self._links, self._is_selected, self._is_virtual)
+        for gone in self._devices.keys() - links.keys() - self._serial.hanging:
+            del self._devices[gone]
+            self._opened_reader().forget(gone)
+        now = monotonic()
+        queueing, failures = await self._read_queueing(links.values())
+        results = await self._serial.run([(name, partial(self._read_device, link)) for name, link in links.items()])
+        return _AllReadings(links, results, now, queueing, failures)
 
     async def close(self) -> None:
         """Stop receiving events and close the sockets."""
@@ -140,6 +167,9 @@ class NicSource:
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
         links = await make_call(self._serial, LINK_SCAN, reader.links, "rtnetlink")
+        for link in links:
+            if is_card(link):
+                self._shared.remember(link)
         selected = {link.name: link for link in links if self._is_selected(link)}
         self._names = frozenset(selected)
         return selected
@@ -173,22 +203,36 @@ class NicSource:
         reader = self._reader
         if reader is None:
             raise OSError(errno.EBADF, "closed")
+        place = self._moved.devices.get(link.name)
+        if place is not None:
+            with place.use() as there:
+                return self._device(link, there).read(link, there, place.link.name)
+        return self._device(link, reader).read(link, reader)
+
+    def _device(self, link: NetworkLink, reader: NicReader) -> NicDevice:
+        """Return the device of a link: the one of the last read unless it was made again."""
+        epoch = self._moved.epochs.get(link.name, link.ifindex)
         device = self._devices.get(link.name)
-        if device is None or device.ifindex != link.ifindex:
+        if device is None or device.epoch != epoch:
             options = self._options
             device = self._devices[link.name] = NicDevice(
                 link,
                 self._host.sysfs,
+                epoch,
                 virtual_functions=options.virtual_functions,
                 raw=options.raw,
                 unread=self._unread,
             )
             reader.forget(link.name)
-        return device.read(link, reader)
+        return device
+
+    def _is_virtual(self, name: str) -> bool:
+        device = self._devices.get(name)
+        return device is not None and device.is_virtual
 
 
 def _build(options: NicOptions, context: Context) -> list[Source]:
-    return [NicSource(options, context.host, nic_reader(context.host))]
+    return [NicSource(options, context.host, nic_reader(context.host), context.shared.get(MovedDevices))]
 
 
 DEFINITION = Definition(

@@ -6,6 +6,7 @@ Each metric has the driver's counter where the driver counts on the wire, else t
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
+from typing import NamedTuple
 
 from exporter.core.table import (
     Column,
@@ -46,6 +47,15 @@ QUEUEING_FIELDS = MappingProxyType(
 """Metrics of a queueing discipline, by ending, with the field of `QueueingDiscipline`."""
 
 
+class _Poll(NamedTuple):
+    """What one poll returned, by device, and the time of its links."""
+
+    links: Mapping[str, NetworkLink]
+    readings: Mapping[str, DeviceReading]
+    epochs: Mapping[str, int]
+    now: float
+
+
 class NicTables:
     """Makes the tables, and reuses the text of their rows from poll to poll."""
 
@@ -62,6 +72,7 @@ class NicTables:
         readings: Mapping[str, DeviceReading],
         now: float,
         queueing: QueueingReading | None = None,
+        epochs: Mapping[str, int] = MappingProxyType({}),
     ) -> list[Table]:
         """Make the tables.
 
@@ -70,7 +81,9 @@ class NicTables:
             readings: Readings by device.
             now: Time of the dump of the links.
             queueing: Queueing disciplines; None if not known.
+            epochs: By device what changes when its counters start again; by default the ifindex.
         """
+        poll = _Poll(links, readings, {name: epochs.get(name, one.ifindex) for name, one in links.items()}, now)
         infos = self._infos(links, readings)
         by_driver: dict[str, list[str]] = {}
         for name in links:
@@ -84,19 +97,19 @@ class NicTables:
             columns["info"] = Column(SCHEMA.metrics["info"], [infos[name] for name in names])
             kinds = [readings[name].kind for name in names]
             keys: list[LabelValues] = [(name,) for name in names]
-            tables.append(self._table(SCHEMA, part, keys, columns, links, readings, now, kinds))
+            tables.append(self._table(SCHEMA, part, keys, columns, poll, kinds))
             priority_keys: list[LabelValues] = [(name, number) for name in names for number in readings[name].priority]
             if known and priority_keys:
                 cells: list[Mapping[str, Value | None]] = [
                     readings[name].priority[number] for name, number in priority_keys
                 ]
                 columns = _columns(PRIORITY, cells, known.priority)
-                tables.append(self._table(PRIORITY, part, priority_keys, columns, links, readings, now))
+                tables.append(self._table(PRIORITY, part, priority_keys, columns, poll))
             raw_keys: list[LabelValues] = [(name, statistic) for name in names for statistic in readings[name].raw]
             if raw_keys:
                 values = [readings[name].raw[statistic] for name, statistic in raw_keys]
                 columns = {"raw": Column(RAW.metrics["raw"], values)}
-                tables.append(self._table(RAW, part, raw_keys, columns, links, readings, now))
+                tables.append(self._table(RAW, part, raw_keys, columns, poll))
         if queueing is not None:
             ifindexes = {name: link.ifindex for name, link in links.items() if link.ifindex in queueing.disciplines}
             if ifindexes:
@@ -122,23 +135,21 @@ class NicTables:
         part: str,
         keys: Sequence[LabelValues],
         columns: Mapping[str, Column],
-        links: Mapping[str, NetworkLink],
-        readings: Mapping[str, DeviceReading],
-        now: float,
+        poll: _Poll,
         kinds: Sequence[str | None] | None = None,
     ) -> Table:
         """Make a table whose keys begin with the name of the device."""
-        times = [now if (time := readings[key[0]].time) is None else time for key in keys]
+        times = [poll.now if (time := poll.readings[key[0]].time) is None else time for key in keys]
         return Table(
             schema,
             self._keepers.setdefault((schema, part), RowKeeper(schema.labels)).rows(keys),
             columns,
-            now,
-            times=row_times(now, times),
-            epochs=[links[key[0]].ifindex for key in keys],
+            poll.now,
+            times=row_times(poll.now, times),
+            epochs=[poll.epochs[key[0]] for key in keys],
             kinds=kinds,
             part=part,
-            members=[None if links[key[0]].kind else 1 for key in keys],
+            members=[None if poll.links[key[0]].kind else 1 for key in keys],
         )
 
     def _infos(self, links: Mapping[str, NetworkLink], readings: Mapping[str, DeviceReading]) -> dict[str, LabelValues]:

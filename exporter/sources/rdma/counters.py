@@ -159,15 +159,16 @@ class CounterReader:
             file.close()
         self._files, self._fast = {}, None
 
-    def scan(self, read_netlink: NetlinkRead | None = None) -> None:
+    def scan(self, read_netlink: NetlinkRead | None = None, *, has_files: bool = True) -> None:
         """Find the counters that exist, and make the plan; a counter that does not exist is no failure.
 
         Args:
             read_netlink: Reads all of `hw_counters/` by netlink; used if it returns no fewer than there are files.
+            has_files: Whether the device has files here: one in another namespace has none.
         """
         names = self._list_hw_counters() if read_netlink is not None or self._patterns else []
         self._read_netlink, self._hw_names, self._netlink_failure = None, names, None
-        if read_netlink is not None and names:
+        if read_netlink is not None and (names or not has_files):
             try:
                 netlink_names = read_netlink().names
             except OSError as error:

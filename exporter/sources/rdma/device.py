@@ -152,6 +152,7 @@ class DeviceReader:
         node_guid: 16 hex digits, or empty.
         ports: The ports that are read.
         counters: Counters of the device as a whole; None before the first scan.
+        port_alternatives: The ways to read each counter of a port.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class DeviceReader:
         self._port_selection, self._device_selection = port_selection, device_selection
         self._scan_failures: Sequence[Failure] = ()  # reported until the next scan
         self._recognised_driver = ""
-        self._port_alternatives = counter_alternatives(UNKNOWN.port, PMA)
+        self.port_alternatives = counter_alternatives(UNKNOWN.port, PMA)
         self._is_plane = self._is_iwarp = False
 
     @property
@@ -207,7 +208,7 @@ class DeviceReader:
         identity = identify_driver(self._folder, numbers)
         self.driver, self._recognised_driver = identity.bound or identity.recognised, identity.recognised
         declared = DRIVERS.get(identity.recognised, UNKNOWN)
-        self._port_alternatives = self._alternatives_of_ports(declared)
+        self.port_alternatives = self._alternatives_of_ports(declared)
         shared = {
             "pci": pci_address(self._folder),
             "driver": self.driver,
@@ -255,7 +256,7 @@ class DeviceReader:
     ) -> PortReader:
         """Return the reader of a port, the one from before if its counters are the same, with its attributes set."""
         folder = self._folder / "ports" / str(number)
-        alternatives = self._port_alternatives
+        alternatives = self.port_alternatives
         port = before
         if port is None or port.counters.alternatives is not alternatives:
             if port is not None:

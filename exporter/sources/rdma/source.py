@@ -30,6 +30,7 @@ from exporter.sources.common.host_ports import (
     RailNumbers,
 )
 from exporter.sources.common.in_use import InUse
+from exporter.sources.common.moved_devices import MovedDevices
 from exporter.sources.rdma.counters import CounterSelection
 from exporter.sources.rdma.device import DeviceReader, DeviceReading
 from exporter.sources.rdma.metrics import (
@@ -39,6 +40,7 @@ from exporter.sources.rdma.metrics import (
     RAW,
     SCHEMA,
 )
+from exporter.sources.rdma.moved_devices import MovedRdma
 from exporter.sources.rdma.options import RdmaOptions
 from exporter.sources.rdma.ports import rdma_reader
 from exporter.sources.rdma.queue_pairs import QueuePairPoller
@@ -61,13 +63,20 @@ class RdmaSource:
         options: The configuration.
         host: The roots of the file systems.
         open_reader: Opens RDMA netlink, or recordings of it.
+        moved: Finds devices in namespaces of pods.
     """
 
     name = "rdma"
     target = ""
     changed: asyncio.Event | None = None
 
-    def __init__(self, options: RdmaOptions, host: Host, open_reader: Callable[[], RdmaReader]) -> None:
+    def __init__(
+        self,
+        options: RdmaOptions,
+        host: Host,
+        open_reader: Callable[[], RdmaReader],
+        moved: MovedDevices | None = None,
+    ) -> None:
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._host = host
@@ -79,6 +88,7 @@ class RdmaSource:
         self._reader = open_reader()
         self._queue_pairs = QueuePairPoller(self.interval, turns, open_reader) if options.queue_pairs else None
         self._devices: dict[str, DeviceReader] = {}
+        self._moved = MovedRdma(moved or MovedDevices(), self._port_selection)
         self._rails = RailNumbers(options.rails)
         self._in_use = InUse()
         self._last_scan = float("-inf")
@@ -92,7 +102,8 @@ class RdmaSource:
     async def applies(self) -> bool:
         """Return whether there is an RDMA device that is not excluded."""
         found = (await self._serial.run([(SCAN, self._names)]))[SCAN]
-        return not isinstance(found, list) or bool(found)  # an error of the listing is reported by `read`
+        # An error of the listing is reported by `read`.
+        return not isinstance(found, list) or bool(found) or await self._moved.are_there()
 
     async def read(self) -> Reading:
         """Read every port; a device that fails does not affect others."""
@@ -118,9 +129,10 @@ class RdmaSource:
                 (name, partial(self._read_device, name, rescan)) for name in new
             ]
             results |= await self._serial.run([*listing, *new_calls])
+        moved = await self._read_moved(names)
         for removed in self._devices.keys() - set(names) - self._serial.hanging:
             self._devices.pop(removed).close()
-        readings, failures = self._split_results(names, results)
+        readings, failures = self._split_results([*names, *moved], results | moved)
         if self._left_out:
             detail = f"{self._class}: {self._left_out} devices beyond {MAX_DEVICES} are not read; exclude some"
             failures.insert(0, Failure("", "too_many", detail))  # before those of the devices: kinds are bounded
@@ -144,6 +156,14 @@ class RdmaSource:
         for name in self._in_use.end(tuple(self._devices)):
             self._close_device(name)
         self._reader.close()
+
+    async def _read_moved(self, names: Sequence[str]) -> dict[str, object]:
+        """Read the devices in namespaces of pods; the results by name."""
+        before = self._moved.devices.keys()
+        calls = await self._moved.find(names, self._devices, self._options.matches)
+        results = await self._serial.run(sorted(calls.items())) if calls else {}
+        self._has_scanned = self._has_scanned or self._moved.devices.keys() != before
+        return results
 
     def _split_results(
         self, names: Sequence[str], results: Mapping[str, object]
@@ -229,7 +249,8 @@ class RdmaSource:
     def _number_rails(self) -> None:
         """Number the ports of each kind in the order of their PCI addresses, and set the info labels of all ports."""
         # A copy: a call that hung may return meanwhile and add its device.
-        ports = [port for device in tuple(self._devices.values()) for port in device.ports]
+        devices = (*tuple(self._devices.values()), *self._moved.devices.values())
+        ports = [port for device in devices for port in device.ports]
         positions = [PortPosition(port.kind, port.attributes["pci"], port.device, port.number) for port in ports]
         for port, rail in zip(ports, self._rails.of(positions), strict=True):
             attributes = {**port.attributes, "rail": rail, "host": self._host.name}
@@ -237,7 +258,7 @@ class RdmaSource:
 
 
 def _build(options: RdmaOptions, context: Context) -> list[Source]:
-    return [RdmaSource(options, context.host, rdma_reader(context.host))]
+    return [RdmaSource(options, context.host, rdma_reader(context.host), context.shared.get(MovedDevices))]
 
 
 DEFINITION = Definition(

@@ -241,3 +241,10 @@ def test_parsers_accept_any_bytes(body):
     codec.parse_port(body)
     for one in codec.queue_pair_entries(body):
         codec.parse_queue_pair(one)
+
+
+@pytest.mark.parametrize(("mode", "shared"), [(1, True), (0, False), (None, None)])
+def test_mode_of_namespaces_is_parsed(mode, shared):
+    """RDMA_NLDEV_SYS_ATTR_NETNS_MODE, as `rdma system show` prints it: netns shared, netns exclusive."""
+    body = b"" if mode is None else attribute(66, u8(mode))
+    assert codec.parse_is_shared(body) is shared

@@ -202,3 +202,17 @@ def test_arbitrary_bytes_neither_raise_nor_hang_the_parser(data):
     found = events(data)
     assert len(found) <= len(data) // 16
     assert all(event.link.name for event in found)
+
+
+def test_what_a_device_of_a_pod_has_beside():
+    """IFLA_IFALIAS, IFLA_LINK_NETNSID, and IFLA_IPOIB_PKEY in the data of its kind."""
+    alias, lower_namespace, data, pkey = 20, 37, 2, 1
+    info = attribute(1, b"ipoib\0") + attribute(data, attribute(pkey, struct.pack("=H", 0x8001)))
+    (found,) = links(link(NAMED, attribute(alias, b"ib0\0"), attribute(lower_namespace, 7), attribute(LINKINFO, info)))
+    assert (found.alias, found.lower_namespace, found.partition) == ("ib0", 7, 0x8001)
+
+
+def test_data_of_other_kinds_is_no_partition():
+    info = attribute(1, b"macvlan\0") + attribute(2, attribute(1, struct.pack("=I", 4)))
+    (found,) = links(link(NAMED, attribute(LINKINFO, info)))
+    assert (found.kind, found.partition, found.alias, found.lower_namespace) == ("macvlan", None, None, None)

@@ -5,8 +5,10 @@ The configuration of a role: an object of files for the data of its ConfigMap. T
 {{- if eq .role "collector" }}
 {{- include "fabric-exporter.collector.configuration" . }}
 {{- else -}}
+{{- $config := .values.config }}
+{{- if eq .role "node" }}{{ $config = include "fabric-exporter.node.config" .values | fromJson }}{{ end -}}
 config.yaml: |
-  {{- toYaml .values.config | nindent 2 }}
+  {{- toYaml $config | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -1,4 +1,22 @@
 {{/*
+The configuration of the node role, as a JSON object: that of the values, with the source `pods` as `pods` says. Takes the
+values of the role.
+*/}}
+{{- define "fabric-exporter.node.config" -}}
+{{- $config := deepCopy .config }}
+{{- with .pods }}
+{{- if .enabled }}
+{{- $kubelet := .podResources | ternary (printf "%s/pod-resources/kubelet.sock" .kubeletFolder) "" }}
+{{- $source := dict "enabled" true "processes" .processes "kubelet" $kubelet }}
+{{- $config = mergeOverwrite $config (dict "sources" (dict "pods" $source)) }}
+{{- else if dig "sources" "pods" "enabled" false $config }}
+{{- fail "node.config.sources.pods.enabled: set node.pods.enabled, which adds the rights that the source needs" }}
+{{- end }}
+{{- end }}
+{{- toJson $config }}
+{{- end }}
+
+{{/*
 The capabilities that sources of the node role need, as a JSON list; takes the values of the role.
 */}}
 {{- define "fabric-exporter.node.capabilities" -}}
@@ -6,7 +24,39 @@ The capabilities that sources of the node role need, as a JSON list; takes the v
 {{- $added := list }}
 {{- if dig "optics" "enabled" false $sources }}{{ $added = append $added "NET_ADMIN" }}{{ end }}
 {{- if dig "lldp" "listen" false $sources }}{{ $added = append $added "NET_RAW" }}{{ end }}
+{{- with .pods }}
+{{- if .enabled }}{{ $added = append $added "SYS_ADMIN" }}{{ end }}
+{{- if and .enabled .processes }}{{ $added = append $added "SYS_PTRACE" }}{{ end }}
+{{- end }}
 {{- toJson $added }}
+{{- end }}
+
+{{/*
+What the source `pods` reads of the host: mounts of the container, and their volumes. Take the values of the role.
+*/}}
+{{- define "fabric-exporter.node.podMounts" -}}
+# HostToContainer: the namespace of a pod is a mount, which comes and goes while this container runs.
+- {name: namespaces, mountPath: /var/run/netns, readOnly: true, mountPropagation: HostToContainer}
+- {name: cni, mountPath: /var/lib/cni, readOnly: true}
+- {name: pod-logs, mountPath: /var/log/pods, readOnly: true}
+{{- if .pods.podResources }}
+- {name: pod-resources, mountPath: {{ .pods.kubeletFolder }}/pod-resources, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "fabric-exporter.node.podVolumes" -}}
+- name: namespaces
+  hostPath: {path: /var/run/netns, type: DirectoryOrCreate}
+# Results of libcni, in `results` and of Multus in `multus/results`, which not every node has.
+- name: cni
+  hostPath: {path: /var/lib/cni, type: DirectoryOrCreate}
+- name: pod-logs
+  hostPath: {path: /var/log/pods, type: Directory}
+{{- if .pods.podResources }}
+# The folder, not the socket in it, which is another one after a restart of kubelet.
+- name: pod-resources
+  hostPath: {path: {{ .pods.kubeletFolder }}/pod-resources, type: Directory}
+{{- end }}
 {{- end }}
 
 {{- define "fabric-exporter.node.security" -}}

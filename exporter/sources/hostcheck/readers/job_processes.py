@@ -1,6 +1,7 @@
 """Processes of jobs: those whose environment has variables of NCCL, or the rank and the size of a job.
 
-The environment of a process is readable by its own user and with CAP_SYS_PTRACE only. Of it, variables of NCCL are
+The environment of a process is readable by its own user and with CAP_SYS_PTRACE and
+CAP_DAC_READ_SEARCH only. Of it, variables of NCCL are
 kept, without those that are paths.
 """
 

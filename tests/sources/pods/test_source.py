@@ -1,0 +1,378 @@
+"""NICs of pods: how they are attached, what is counted of them, and that their namespaces can end."""
+
+import asyncio
+import errno
+import struct
+from contextlib import asynccontextmanager
+
+import pytest
+
+from exporter.core.poller import Poller
+from exporter.core.table import Kind
+from exporter.linux.netlink.messages import attribute
+from exporter.sources.pods.metrics import NIC
+from exporter.sources.pods.model import PodOwner
+from tests.helpers.fake_namespaces import FakeNamespaces, port_with_functions, virtual_function
+from tests.helpers.fake_nic_reader import KERNEL, hardware, raised, reasons, values_of
+
+PORT, FUNCTION = "0000:17:00.0", "0000:17:00.2"
+
+
+@asynccontextmanager
+async def opened(namespaces, **options):
+    source = namespaces.source(**options)
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+async def read(namespaces, **options):
+    """Read once; return the values by namespace and device, those of infos too, and the reading."""
+    async with opened(namespaces, **options) as source:
+        reading = await source.read()
+        return rows(reading), reading
+
+
+def rows(reading):
+    found = {}
+    for key, values in values_of(reading.tables).items():
+        place = key[:2] if isinstance(key, tuple) else key
+        found.setdefault(place, {}).update(values)
+        if isinstance(key, tuple) and len(key) > 2:
+            found[place]["owner"] = key[2:]
+    return found
+
+
+@pytest.fixture
+def namespaces():
+    made = FakeNamespaces()
+    made.host.add(hardware("eth2", 2, PORT))
+    return made
+
+
+# --- attachments
+
+
+@pytest.mark.parametrize(
+    ("kind", "attachment"),
+    [("macvlan", "macvlan"), ("macvtap", "macvlan"), ("ipvlan", "ipvlan"), ("vlan", "vlan"), ("ipoib", "ipoib")],
+)
+async def test_child_of_a_host_device_is_attributed_with_its_parent(namespaces, kind, attachment):
+    namespaces.add("cni-1").add("net1", 3, kind, carrier=True, operstate="up", stats=KERNEL, mac="aa:00:00:00:00:01")
+    found, reading = await read(namespaces)
+    values = found["cni-1", "net1"]
+    assert values["info"]["attachment"] == attachment
+    assert (values["info"]["host_device"], values["info"]["mac"]) == ("eth2", "aa:00:00:00:00:01")
+    assert (values["receive_bytes_total"], values["transmit_bytes_total"]) == (101, 102)
+    assert (values["receive_packets_total"], values["transmit_packets_total"]) == (103, 104)
+    assert (values["receive_discards_total"], values["transmit_discards_total"]) == (107, 108)
+    assert values["link_up"] == 1
+    assert not reading.failures
+
+
+async def test_devices_that_are_no_nics_are_left_out(namespaces):
+    one = namespaces.add("cni-1")
+    for index, kind in enumerate(("", "bridge", "dummy", "tun", "bond"), 2):
+        one.add(f"other{index}", index, kind)
+    found, _ = await read(namespaces)
+    assert not [key for key in found if isinstance(key, tuple)]
+
+
+async def test_peer_of_a_pair_is_a_host_device_only_if_each_is_the_peer_of_the_other(namespaces):
+    namespaces.host.add(hardware("cali1", 8, "", kind="veth", lower=3))
+    namespaces.host.add(hardware("cali2", 9, "", kind="veth", lower=4))
+    one = namespaces.add("cni-1")
+    one.add("eth0", 3, "veth", lower=8)
+    one.add("eth1", 5, "veth", lower=9)
+    found, _ = await read(namespaces)
+    assert found["cni-1", "eth0"]["info"]["host_device"] == "cali1"
+    assert "host_device" not in {name for name, text in found["cni-1", "eth1"]["info"].items() if text}
+
+
+async def test_parent_in_another_namespace_is_not_taken_for_a_host_device(namespaces):
+    one = namespaces.add("cni-1")
+    inner = one.add("net1", 3, "macvlan")
+    inner.lower_namespace = 5
+    same = one.add("net2", 4, "macvlan")
+    same.lower_namespace = None
+    found, _ = await read(namespaces)
+    assert {found["cni-1", name]["info"]["host_device"] for name in ("net1", "net2")} == {""}
+
+
+async def test_ipoib_child_has_its_partition_and_shares_the_rdma_device(tmp_path):
+    namespaces = FakeNamespaces()
+    namespaces.host.add(hardware("ib0", 2, PORT, hardware=32))
+    port_with_functions(tmp_path, PORT, rdma="mlx5_0")
+    namespaces.add("cni-1").add("net1", 3, "ipoib", partition=0x8001)
+    found, _ = await read(namespaces, sysfs=tmp_path)
+    info = found["cni-1", "net1"]["info"]
+    assert (info["attachment"], info["pkey"], info["host_device"]) == ("ipoib", "0x8001", "ib0")
+    assert (info["rdma_device"], info["rdma"]) == ("mlx5_0", "shared")
+
+
+async def test_a_card_has_its_info_here_and_its_counters_in_the_source_nic(namespaces):
+    namespaces.add("cni-1").cards.add(hardware("net1", 3, "0000:18:00.0", stats=KERNEL, alias="eth3"))
+    found, _ = await read(namespaces)
+    values = found["cni-1", "net1"]
+    assert (values["info"]["attachment"], values["info"]["host_device"]) == ("host-device", "eth3")
+    assert (values["info"]["pci"], values["info"]["traffic"]) == ("0000:18:00.0", "")
+    assert not values.keys() & NIC.metrics.keys()
+
+
+async def test_pods_of_the_host_network_are_listed_without_a_device(namespaces, tmp_path, monkeypatch):
+    port_with_functions(tmp_path, PORT, rdma="mlx5_0")
+    async with opened(namespaces, sysfs=tmp_path) as source:
+        pods = (PodOwner("kube-system", "one"), PodOwner("kube-system", "two"), PodOwner("", "", "0-1"))
+        asked = []
+        monkeypatch.setattr(source._identities, "pods_in", lambda ref: asked.append(ref) or pods)
+        reading = await source.read()
+    found = values_of(reading.tables)
+    infos = {key: row["info"] for key, row in found.items() if len(key) == 5}
+    assert infos.keys() == {("", "", "kube-system", name, "") for name in ("one", "two")}
+    assert {(one["attachment"], one["rdma"], one["host_device"]) for one in infos.values()} == {
+        ("host-network", "shared", "")
+    }
+    assert asked[0].path == "/proc/self/ns/net"
+
+
+async def test_only_selected_devices_are_exported(namespaces):
+    one = namespaces.add("cni-1")
+    one.add("net1", 3)
+    one.add("eth0", 4, "veth")
+    found, _ = await read(namespaces, include=("net*",))
+    assert [key for key in found if isinstance(key, tuple)] == [("cni-1", "net1")]
+
+
+async def test_owner_of_a_namespace_is_in_its_infos(namespaces, monkeypatch):
+    namespaces.add("cni-1").add("net1", 3)
+    namespaces.add("cni-2").add("net1", 3)
+    async with opened(namespaces) as source:
+        owners = {1000: PodOwner("train", "job-0", "uid", "main")}
+        monkeypatch.setattr(source._identities, "owner", lambda ref, _devices: owners.get(ref.inode))
+        found = rows(await source.read())
+    assert found["cni-1", "net1"]["owner"] == ("train", "job-0", "main")
+    assert found["cni-2", "net1"]["owner"] == ("", "", "")
+
+
+async def test_owner_lookup_that_takes_long_delays_no_read(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.source.OWNERS_WAIT", 0.01)
+    namespaces.add("cni-1").add("net1", 3)
+    async with opened(namespaces) as source:
+        hang = asyncio.Event()
+
+        async def refresh():
+            await hang.wait()
+            return []
+
+        monkeypatch.setattr(source._identities, "refresh", refresh)
+        assert ("cni-1", "net1") in rows(await source.read())
+        hang.set()
+        assert ("cni-1", "net1") in rows(await source.read())
+
+
+# --- virtual functions
+
+
+def function_answer(*functions):
+    """Make the answer of a port: number, MAC and counters by number of IFLA_VF_STATS of each of its functions."""
+    entries = []
+    for number, mac, counters in functions:
+        stats = b"".join(attribute(kind, struct.pack("=Q", value)) for kind, value in counters.items())
+        # struct ifla_vf_mac: the number, and 32 bytes of address
+        fields = attribute(1, struct.pack("=I32s", number, bytes.fromhex(mac))) + attribute(8, stats)
+        entries.append(attribute(1, fields))
+    return (
+        struct.pack("=BxHiII", 0, 1, 2, 0, 0) + attribute(21, struct.pack("=I", 2)) + attribute(22, b"".join(entries))
+    )
+
+
+def request_for(ifindex):
+    """Return the request of iproute2 for one link with RTEXT_FILTER_VF, without its header."""
+    return struct.pack("=BxHiII", 0, 0, ifindex, 0, 0) + struct.pack("=HHI", 8, 29, 1)
+
+
+COUNTERS = {0: 11, 1: 12, 2: 1100, 3: 1200, 4: 1, 5: 2, 7: 13, 8: 14}
+
+
+def with_function(namespaces, sysfs, driver="mlx5_core"):
+    port_with_functions(sysfs, PORT, driver, rdma="mlx5_0")
+    virtual_function(sysfs, FUNCTION, PORT, 1, rdma="mlx5_3")
+    namespaces.add("cni-1").cards.add(hardware("net1", 3, FUNCTION, stats=KERNEL))
+    answer = function_answer((0, "000000000000", {}), (1, "0a0000000001", COUNTERS))
+    namespaces.function_answers[request_for(2)] = answer
+
+
+async def test_traffic_of_a_virtual_function_is_that_which_its_port_counts(namespaces, tmp_path):
+    with_function(namespaces, tmp_path)
+    found, reading = await read(namespaces, sysfs=tmp_path)
+    values = found["cni-1", "net1"]
+    assert (values["receive_bytes_total"], values["transmit_bytes_total"]) == (1100, 1200)
+    assert (values["receive_packets_total"], values["transmit_packets_total"]) == (11, 12)
+    assert (values["receive_discards_total"], values["transmit_discards_total"]) == (13, 14)
+    info = values["info"]
+    assert (info["attachment"], info["host_device"], info["function"]) == ("sr-iov", "eth2", "1")
+    assert (info["pci"], info["rdma_device"], info["rdma"]) == (FUNCTION, "mlx5_3", "own")
+    assert info["traffic"] == "function"
+    assert not reading.failures
+
+
+async def test_traffic_of_a_virtual_function_whose_driver_counts_none_is_that_of_the_kernel(namespaces, tmp_path):
+    with_function(namespaces, tmp_path, driver="bnxt_en")
+    found, _ = await read(namespaces, sysfs=tmp_path)
+    values = found["cni-1", "net1"]
+    assert (values["receive_bytes_total"], values["info"]["traffic"]) == (101, "kernel")
+
+
+async def test_port_without_functions_in_use_is_exhausted_only_when_all_are_in_pods(namespaces, tmp_path):
+    with_function(namespaces, tmp_path)
+    found, _ = await read(namespaces, sysfs=tmp_path)
+    assert found["eth2"] == {
+        "virtual_functions": 2,
+        "virtual_functions_limit": 8,
+        "virtual_functions_in_pods": 1,
+    }
+
+
+async def test_port_whose_functions_cannot_be_read_loses_only_them(namespaces, tmp_path):
+    with_function(namespaces, tmp_path)
+    namespaces.all[next(iter(namespaces.all))].add("net2", 4)
+    namespaces.request = lambda _kind, _body: (_ for _ in ()).throw(raised(errno.EMSGSIZE))
+    found, reading = await read(namespaces, sysfs=tmp_path)
+    assert reasons(reading) == [("eth2", "emsgsize")]
+    assert ("cni-1", "net2") in found
+
+
+# --- namespaces that come and go
+
+
+async def test_sockets_of_a_namespace_are_opened_once_and_closed_when_it_has_gone(namespaces):
+    one, other = namespaces.add("cni-1"), namespaces.add("cni-2")
+    async with opened(namespaces) as source:
+        for _ in range(3):
+            await source.read()
+        assert (one.opened, one.closed, other.opened) == (1, 0, 1)
+        namespaces.remove(one)
+        assert await source._all.close_gone()
+        assert (one.closed, other.closed) == (1, 0)
+        assert not await source._all.close_gone()
+    assert other.closed == 1
+
+
+@pytest.mark.parametrize("inode", [5, 6])
+async def test_namespace_that_replaces_another_of_its_name_is_another(namespaces, inode):
+    """The kernel may give it the inode that the other one had."""
+    one = namespaces.add("cni-1", 5)
+    one.add("net1", 3)
+    async with opened(namespaces) as source:
+        first = await source.read()
+        namespaces.remove(one)
+        await source._all.close_gone()
+        del namespaces.host.devices["eth2"]
+        namespaces.host.add(hardware("eth9", 9))
+        namespaces.add("cni-1", inode).add("net1", 3, lower=9)
+        second = await source.read()
+    assert one.closed == 1
+    assert rows(second)["cni-1", "net1"]["info"]["host_device"] == "eth9"
+    assert epochs(first) != epochs(second)
+
+
+def epochs(reading):
+    return [table.epochs for table in reading.tables if table.schema is NIC]
+
+
+async def test_two_namespaces_of_one_name_are_told_apart_by_their_numbers(namespaces):
+    one, other = namespaces.add("same", 5), namespaces.add("same", 6)
+    one.add("net1", 3)
+    other.add("net1", 3)
+    found, _ = await read(namespaces)
+    assert {key for key in found if isinstance(key, tuple)} == {("same", "net1"), ("net:[6]", "net1")}
+
+
+async def test_namespace_that_fails_loses_only_itself(namespaces):
+    broken, fine = namespaces.add("cni-1"), namespaces.add("cni-2")
+    broken.error = raised(errno.ENOBUFS)
+    fine.add("net1", 3)
+    found, reading = await read(namespaces)
+    assert [key for key in found if isinstance(key, tuple)] == [("cni-2", "net1")]
+    assert reasons(reading) == [("cni-1", "enobufs")]
+
+
+async def test_without_the_right_to_enter_there_is_one_failure_and_no_series(namespaces):
+    for number in range(3):
+        one = namespaces.add(f"cni-{number}")
+        one.add("net1", 3)
+        one.entry_error = raised(errno.EPERM)
+    found, reading = await read(namespaces)
+    assert not [key for key in found if isinstance(key, tuple)]
+    assert reasons(reading) == [("", "eperm")]
+    assert "CAP_SYS_ADMIN" in reading.failures[0].detail
+
+
+async def test_namespace_that_ends_before_it_is_entered_is_no_failure(namespaces):
+    one = namespaces.add("cni-1")
+    one.entry_error = raised(errno.ENOENT)
+    _, reading = await read(namespaces)
+    assert not reading.failures
+
+
+async def test_a_namespace_is_not_closed_under_a_running_call(namespaces):
+    one = namespaces.add("cni-1")
+    async with opened(namespaces) as source:
+        await source.read()
+        (namespace,) = source._all.namespaces.values()
+        with namespace.links.use():
+            namespaces.remove(one)
+            await source._all.close_gone()
+            assert one.closed == 0
+        assert one.closed == 1
+        with pytest.raises(OSError, match="No such device"), namespace.links.use():
+            pass
+
+
+async def test_a_change_of_namespaces_requests_a_read(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.source.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("exporter.sources.pods.source.MIN_READ_GAP", 0.0)
+    async with opened(namespaces) as source:
+        await source.read()
+        source._on_mounts()
+        await source._look
+        await asyncio.sleep(0.01)
+        assert not source.changed.is_set()  # some other mount
+        namespaces.add("cni-1")
+        source._on_mounts()
+        await asyncio.wait_for(source.changed.wait(), 5)
+
+
+# --- series
+
+
+async def test_a_nic_of_a_pod_has_at_most_ten_series_by_default(namespaces, tmp_path):
+    from exporter.core.definition import ExpectKeys, SourceSteps  # noqa: PLC0415
+    from exporter.daemon.pipeline import Expectation, steps  # noqa: PLC0415
+
+    assert ExpectKeys().speed == ""
+    with_function(namespaces, tmp_path)
+    one = namespaces.add("cni-2")
+    one.add("net1", 3, carrier=True, operstate="up", stats=KERNEL)
+    async with opened(namespaces, sysfs=tmp_path) as source:
+        poller = Poller(source, steps(Expectation(), SourceSteps()))
+        await poller.poll()
+        await poller.poll()
+        series = {}
+        for table in poller.tables:
+            for column in table.columns.values():
+                for key, value in zip(table.rows.keys, column.values, strict=True):
+                    if value is not None and len(key) > 1:
+                        series.setdefault(key[:2], []).append(column.metric.name)
+    assert series.keys() == {("cni-1", "net1"), ("cni-2", "net1")}
+    for names in series.values():
+        assert len(set(names)) == len(names) == 10
+        assert "fabric_pod_nic_receive_bytes_per_second" in names
+        assert "fabric_pod_nic_info" in names
+
+
+def test_every_counter_names_where_it_comes_from():
+    counters = [one for one in NIC.metrics.values() if one.kind is Kind.COUNTER]
+    assert len(counters) == 8
+    assert all("rtnl_link_stats64" in one.help for one in counters)
