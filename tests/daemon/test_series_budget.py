@@ -55,7 +55,7 @@ SHARES = {f"fabric_rdma_{name}_ratio" for name in ("ecn_marked", "cnp_handled", 
 }
 """What is there only for an interval in which packets moved."""
 
-ELSEWHERE = {"ibfabric", "nccl_facts", "collector"}  # the demo has no fabric of InfiniBand, no files, no broker
+ELSEWHERE = {"pods", "ibfabric", "nccl_facts", "collector"}  # the demo has no pods, no InfiniBand, no files, no broker
 OF_HOST = ("rdma", "bursts", "nic", "pci", "optics", "lldp", "nccl", "hostcheck")
 """Sources that are configured under `sources`."""
 
