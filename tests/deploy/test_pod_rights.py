@@ -193,7 +193,7 @@ def test_rights_allow_what_the_table_says_and_each_that_is_missing_is_logged_onc
         with daemon(made, node, variant, user, capabilities) as running_daemon:
             owners = {
                 re.sub(r"\d+", "…", row["netns"]) if "[" in row["netns"] else row["netns"]: tuple(
-                    row.get(label, "") for label in ("pod_namespace", "pod_name", "container")
+                    row.get(label, "") for label in ("pod_namespace", "pod_name", "container_name")
                 )
                 for row in running_daemon.rows("fabric_pod_nic_info", device="net1")
             }

@@ -68,7 +68,7 @@ NIC = vocabulary.schema(
 
 INFO = vocabulary.schema(
     "fabric_pod_nic_",
-    ("netns", "device", "pod_namespace", "pod_name", "container"),
+    ("netns", "device", "pod_namespace", "pod_name", "container_name"),
     own={
         "info": info(
             "A network device of a pod. The label attachment is macvlan, ipvlan, vlan, veth, netkit, ipoib, sr-iov,"
@@ -113,7 +113,7 @@ FUNCTIONS = vocabulary.schema(
 
 ASSIGNED = vocabulary.schema(
     "fabric_pod_",
-    ("pci", "pod_namespace", "pod_name", "container"),
+    ("pci", "pod_namespace", "pod_name", "container_name"),
     own={
         "device_info": info(
             "A PCI function of a network device that one container was given, also if no driver of the host's network"
@@ -126,7 +126,7 @@ ASSIGNED = vocabulary.schema(
 
 SHARES = vocabulary.schema(
     "fabric_pod_",
-    ("resource", "pod_namespace", "pod_name", "container"),
+    ("resource", "pod_namespace", "pod_name", "container_name"),
     own={
         "device_shares": gauge(
             "Shares of a pool of devices that a container was given. All devices of the pool are in each of its"
