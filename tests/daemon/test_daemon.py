@@ -157,7 +157,7 @@ def is_all_up(page):
     """Return whether every source of the demo is up, with two switches."""
     ups = page.all("fabric_source_up")
     names = sorted(dict(labels)["source"] for _, labels in ups)
-    absent = {"lldp", "ibfabric", "nccl_facts", "collector"}  # no neighbours, no fabric, no logs, no broker
+    absent = {"lldp", "ibfabric", "nccl_facts", "collector", "pods"}  # no neighbours, fabric, logs, broker; off
     expected = {one.name for one in sources.SOURCES} - absent
     return names == sorted([*expected, "switch"]) and set(ups.values()) == {1}
 
