@@ -8,7 +8,7 @@
 _shtab_fabric_exporter_ib_subparsers=(topology diff)
 _shtab_fabric_exporter_subparsers=(run check-config demo demo-cluster probe snapshot replay check estimate validate hook ib)
 
-_shtab_fabric_exporter_run_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --config.file --path.sysfs --path.procfs --path.nic-replay --path.dev --shard)
+_shtab_fabric_exporter_run_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --web.systemd-socket --log.level --log.format --config.file --path.sysfs --path.procfs --path.nic-replay --path.dev --shard)
 _shtab_fabric_exporter_check_config_option_strings=(-h --help --config.file --web.config.file)
 _shtab_fabric_exporter_demo_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --demo.directory --demo.fault)
 _shtab_fabric_exporter_demo_cluster_option_strings=(-h --help --fault --interval --rules --first-port --directory --no-nccl-log --no-infiniband --broker --all-addresses)
@@ -69,6 +69,7 @@ _shtab_fabric_exporter_pos_0_choices=(run check-config demo demo-cluster probe s
 
 _shtab_fabric_exporter_run__h_nargs=0
 _shtab_fabric_exporter_run___help_nargs=0
+_shtab_fabric_exporter_run___web_systemd_socket_nargs=0
 _shtab_fabric_exporter_check_config__h_nargs=0
 _shtab_fabric_exporter_check_config___help_nargs=0
 _shtab_fabric_exporter_demo__h_nargs=0

@@ -83,6 +83,7 @@ class Daemon:
             telemetry_path=settings.telemetry_path,
             max_requests=settings.max_requests,
             config_file=settings.web_config_file,
+            sockets=settings.sockets,
         )
         self._own = own_metrics.OwnMetrics(
             self.web.stats, self._lag, self._supervisor, lambda: self._last_reload, lambda: self._relay

@@ -1,5 +1,6 @@
 """The settings of a daemon that come from its flags."""
 
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from exporter.config.shard import Shard
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values of the flags of `run`."""
+    """Values of the flags of `run`; `sockets` listen in place of the addresses."""
 
     config_file: Path | None = None
     listen_addresses: tuple[str, ...] = (":10315",)
+    sockets: tuple[socket.socket, ...] = ()
     telemetry_path: str = "/metrics"
     web_config_file: Path | None = None
     max_requests: int = 40

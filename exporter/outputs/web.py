@@ -51,6 +51,8 @@ def parse_listen_address(text: str) -> tuple[str, int]:
 class WebServer:
     """Serves `handlers` on all `addresses` (see parse_listen_address), with the web configuration file if there is one.
 
+    Sockets that already listen are served in place of addresses.
+
     Raises:
         WebConfigError: The web configuration, or a file it names, is invalid.
         UserError: An address or the telemetry path is invalid.
@@ -64,7 +66,9 @@ class WebServer:
         telemetry_path: str = "/metrics",
         max_requests: int = DEFAULT_MAX_REQUESTS,
         config_file: Path | None = None,
+        sockets: Sequence[socket.socket] = (),
     ) -> None:
+        self._given = sockets
         self._addresses = [(text, *parse_listen_address(text)) for text in addresses]
         security: WebConfigFile | None = None
         self.tls: TlsListener | None = None
@@ -94,9 +98,9 @@ class WebServer:
         Raises:
             ListenError: An address cannot be bound; all sockets are closed.
         """
-        bound: list[socket.socket] = []
+        bound: list[socket.socket] = list(self._given)
         try:
-            for text, host, port in self._addresses:
+            for text, host, port in () if self._given else self._addresses:
                 bound.append(await _bind(text, host, port))
         except ListenError:
             for sock in bound:

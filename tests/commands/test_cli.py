@@ -79,6 +79,7 @@ def test_every_flag_is_in_the_table():
         "--help",
         "--log.level",
         "--log.format",
+        "--web.systemd-socket",  # see tests/daemon/test_socket_activation.py
     }
 
 

@@ -687,6 +687,7 @@ def test_readme_installs_every_file_of_systemd_to_where_it_is_looked_for() -> No
         "deploy/systemd/fabric-exporter.service": "/etc/systemd/system/fabric-exporter.service",
         "deploy/systemd/fabric-exporter.default": settings()["EnvironmentFile"][0].removeprefix("-"),
         "deploy/systemd/fabric-exporter.tmpfiles": "/etc/tmpfiles.d/fabric-exporter.conf",
+        "deploy/systemd/fabric-exporter.socket": "/etc/systemd/system/fabric-exporter.socket",
         "deploy/systemd/timing.conf": "/etc/systemd/system/fabric-exporter.service.d/timing.conf",
     }
     assert {ROOT / source for source in installed} == set((DEPLOY / "systemd").iterdir())
