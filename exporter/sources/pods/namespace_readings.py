@@ -21,12 +21,16 @@ from exporter.sources.pods.pod_links import CARDS, HOST_DEVICE, attachment_of
 LISTING, OPENING, OPENING_CARDS, OPENING_RDMA = "/namespaces", "/open namespaces", "/open cards", "/open RDMA devices"
 """Names of calls; those that read a namespace are named by its number."""
 
+MAX_NICS = 64
+"""NICs of a namespace that are read: whoever may administer one can add devices to it without end."""
+
 
 class NamespaceReading(NamedTuple):
-    """The NICs of a namespace, each with how it is attached, and the time when they were read."""
+    """The NICs of a namespace, each with how it is attached, the time when they were read, and how many are not read."""
 
     nics: Sequence[tuple[NetworkLink, str]]
     time: float
+    excess: int = 0
 
 
 class NamespaceReadings:
@@ -139,6 +143,9 @@ class NamespaceReadings:
                 failures.append(failure_of(one.label, result, one.label))
             else:
                 self.readings[key] = result
+                if result.excess:
+                    detail = f"{one.label}: {result.excess} NICs more than {MAX_NICS}; cards and the oldest are read"
+                    failures.append(Failure(one.label, "too_many_nics", detail))
         return failures
 
     async def _open_cards(self) -> list[Failure]:
@@ -187,11 +194,23 @@ def _rdma_devices(one: OpenNamespace) -> list[MovedRdmaDevice]:
 
 
 def _read_namespace(one: OpenNamespace, sysfs: Path) -> NamespaceReading:
-    """Read the NICs of one namespace; blocks."""
+    """Read the NICs of one namespace; blocks.
+
+    Names are unique: of two devices with one name, as while they are renamed during the dump, the last counts.
+    """
     now = monotonic()
     with one.links.use() as reader:
-        found = [(link, attachment_of(link, sysfs)) for link in reader.links()]
+        links = {link.name: link for link in reader.links()}.values()
+        found = [(link, attachment_of(link, sysfs)) for link in links]
         nics = [(link, attachment) for link, attachment in found if attachment]
+        nics, excess = _first(nics), max(0, len(nics) - MAX_NICS)
         if one.host_id is None and any(link.lower_namespace is not None for link, _ in nics):
             one.host_id = reader.own_namespace_id()
-    return NamespaceReading(nics, now)
+    return NamespaceReading(nics, now, excess)
+
+
+def _first(nics: list[tuple[NetworkLink, str]]) -> list[tuple[NetworkLink, str]]:
+    """Return at most MAX_NICS: cards, then those that were made first."""
+    if len(nics) <= MAX_NICS:
+        return nics
+    return sorted(nics, key=lambda one: (one[1] not in CARDS, one[0].ifindex))[:MAX_NICS]

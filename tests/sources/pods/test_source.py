@@ -298,6 +298,27 @@ async def test_namespace_that_fails_loses_only_itself(namespaces):
     assert reasons(reading) == [("cni-1", "enobufs")]
 
 
+async def test_two_devices_of_one_name_lose_no_other(namespaces):
+    """A pod may rename its devices during a dump, and may name them so that two look alike as text."""
+    one = namespaces.add("cni-1")
+    one.add(r"\xff", 3)
+    one.add(r"\xff", 4)
+    namespaces.add("cni-2").add("net1", 3)
+    found, _ = await read(namespaces)
+    assert {key for key in found if isinstance(key, tuple)} == {("cni-1", r"\xff"), ("cni-2", "net1")}
+
+
+async def test_of_many_devices_in_a_namespace_the_cards_and_the_oldest_are_read(namespaces):
+    one = namespaces.add("cni-1")
+    for index in range(70, 2, -1):
+        one.add(f"m{index}", index)
+    one.cards.add(hardware("net1", 99, "0000:18:00.0"))
+    found, reading = await read(namespaces)
+    devices = {key[1] for key in found if isinstance(key, tuple)}
+    assert devices == {"net1", *(f"m{index}" for index in range(3, 66))}
+    assert reasons(reading) == [("cni-1", "too_many_nics")]
+
+
 async def test_without_the_right_to_enter_there_is_one_failure_and_no_series(namespaces):
     for number in range(3):
         one = namespaces.add(f"cni-{number}")
