@@ -181,7 +181,7 @@ class PodIdentities:
             path = self._places.procfs.joinpath(*parts[2:])
         try:
             return namespace_id(path)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: no path may contain it
             return None
 
 

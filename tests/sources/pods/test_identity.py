@@ -131,6 +131,16 @@ async def test_a_path_that_is_not_of_a_namespace_of_the_pod_is_of_none(host, ide
     assert found.owner(host.namespace("host")) is None
 
 
+@pytest.mark.parametrize("netns", ["/var/run/netns/\0", f"/{'x' * 5000}"], ids=["NUL", "long"])
+async def test_a_path_that_no_file_can_have_loses_no_other_result(host, identities, netns):
+    host.result("a", netns)
+    host.result("b")
+    namespace = host.namespace("cni-1")
+    found = identities()
+    assert await found.refresh() == []
+    assert found.owner(namespace) == POD
+
+
 @pytest.mark.parametrize(("uid", "expected"), [(UID, POD), ("5b0ff7a2-7b5c-4ef6-8d3e-0b1f4d0d4a02", None)])
 async def test_a_process_as_the_namespace_counts_if_it_is_of_the_pod(host, identities, uid, expected):
     """Docker gives /proc/PID/ns/net, and the PID may be another process by now."""
