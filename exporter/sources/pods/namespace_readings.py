@@ -1,6 +1,6 @@
 """Reads the links of all namespaces, and keeps their sockets open while the namespaces exist."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -26,7 +26,7 @@ MAX_NICS = 64
 
 
 class NamespaceReading(NamedTuple):
-    """The NICs of a namespace, each with how it is attached, the time when they were read, and how many are not read."""
+    """The NICs of a namespace, each with how it is attached, the time of the reading, and how many are left out."""
 
     nics: Sequence[tuple[NetworkLink, str]]
     time: float
@@ -41,6 +41,7 @@ class NamespaceReadings:
         readings: By namespace.
         failures: What could not be listed, entered or read lately.
         reads_rdma: Whether RDMA devices are in namespaces of their own, and so are looked for.
+        listed: Monotonic time at which the last listing ended, and the seconds that it took.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class NamespaceReadings:
         self.readings: dict[NamespaceKey, NamespaceReading] = {}
         self.failures: Sequence[Failure] = ()
         self.reads_rdma = False
+        self.listed = 0.0, 0.0
+        self._known: Collection[NamespaceKey] = ()  # as of the last listing, also those that cannot be entered
         # Few of the namespaces: the sources that read cards look here at each of their polls.
         self._with_cards: Mapping[NamespaceKey, OpenNamespace] = {}
         self._with_rdma: Sequence[OpenNamespace] = ()
@@ -74,9 +77,10 @@ class NamespaceReadings:
         Raises:
             SourceError: They cannot be listed.
         """
-        listing = await make_call(self._calls, LISTING, self._list_all)
+        known = self._known
+        listing = await make_call(self._calls, LISTING, self._list)
         has_gone = self._close_gone(listing)
-        return has_gone or bool(listing.namespaces.keys() - self._sockets.namespaces.keys())
+        return has_gone or bool(listing.namespaces.keys() - known)
 
     async def read_all(self) -> None:
         """List the namespaces, and read the links of all.
@@ -84,7 +88,7 @@ class NamespaceReadings:
         Raises:
             SourceError: They cannot be listed.
         """
-        listing = await make_call(self._calls, LISTING, self._list_all)
+        listing = await make_call(self._calls, LISTING, self._list)
         self._close_gone(listing)
         failures = list(listing.failures)
         failures += await make_call(self._calls, OPENING, partial(self._sockets.open_new, listing.namespaces))
@@ -121,8 +125,15 @@ class NamespaceReadings:
         self._sockets.close()
         self.readings.clear()
 
+    def _list(self) -> Listing:
+        """List the namespaces; blocks."""
+        begun = monotonic()
+        listing = self._list_all()
+        self.listed = (ended := monotonic()), ended - begun
+        return listing
+
     def _close_gone(self, listing: Listing) -> bool:
-        self.own = listing.own
+        self.own, self._known = listing.own, listing.namespaces.keys()
         has_gone = self._sockets.close_all_but(listing.namespaces)
         for key in self.readings.keys() - listing.namespaces.keys():
             del self.readings[key]

@@ -8,6 +8,7 @@ lets it end, and its devices return.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -45,6 +46,9 @@ OWNERS_WAIT = 1.0
 
 SETTLE_SECONDS = 0.1
 """Seconds between a change of mounts and the listing: a change seldom comes alone."""
+
+LISTING_SHARE = 0.1
+"""Share of the time that listings take at most while mounts change all the time."""
 
 MIN_READ_GAP = 1.0
 """Seconds between two reads at least, when namespaces come and go."""
@@ -116,6 +120,7 @@ class PodsSource:
         self._seen: frozenset[tuple[int, int]] = frozenset()
         self._host_reader: NicReader | None = None
         self._mounts: MountEvents | None = None
+        self._has_changed = False  # mounts, since the last listing began
         self._look: asyncio.Task[None] | None = None
         self._owners: asyncio.Task[Sequence[Failure]] | None = None
         self._timers: list[asyncio.TimerHandle] = []
@@ -189,18 +194,22 @@ class PodsSource:
     def _on_mounts(self) -> None:
         if self._mounts is not None:
             self._mounts.clear()
+        self._has_changed = True
         if self._look is None or self._look.done():
             self._look = asyncio.ensure_future(self._look_again())
 
     async def _look_again(self) -> None:
-        """List the namespaces, close the sockets in those that have gone, and request a read if any came or went."""
-        await asyncio.sleep(SETTLE_SECONDS)
-        try:
-            has_changed = await self._all.close_gone()
-        except SourceError:
-            return  # the next read reports it
-        if has_changed:
-            self._read_soon()
+        """List the namespaces, close the sockets in those that have gone, and request a read if any came or went.
+
+        A change during a listing may not be in it, so there is another one.
+        """
+        while self._has_changed:
+            ended, seconds = self._all.listed
+            await asyncio.sleep(max(SETTLE_SECONDS, ended + seconds / LISTING_SHARE - monotonic()))
+            self._has_changed = False
+            with suppress(SourceError):  # the next read reports it
+                if await self._all.close_gone():
+                    self._read_soon()
 
     def _read_soon(self) -> None:
         """Request a read now, unless one was made just now, and some that follow."""

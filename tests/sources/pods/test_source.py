@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import struct
+import threading
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -363,6 +365,60 @@ async def test_a_change_of_namespaces_requests_a_read(namespaces, monkeypatch):
         namespaces.add("cni-1")
         source._on_mounts()
         await asyncio.wait_for(source.changed.wait(), 5)
+
+
+async def test_a_namespace_that_ends_during_a_listing_is_closed_by_another(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.source.SETTLE_SECONDS", 0.0)
+    one = namespaces.add("cni-1")
+    async with opened(namespaces) as source:
+        await source.read()
+        loop, changed = asyncio.get_running_loop(), threading.Event()
+
+        def change():
+            namespaces.remove(one)
+            source._on_mounts()
+            changed.set()
+
+        def list_all():
+            listing = namespaces.list_all()
+            if listing.namespaces:
+                loop.call_soon_threadsafe(change)
+                assert changed.wait(5)
+            return listing
+
+        monkeypatch.setattr(source._all, "_list_all", list_all)
+        source._on_mounts()
+        await source._look
+        assert one.closed == 1
+
+
+async def test_a_namespace_that_cannot_be_entered_requests_one_read_only(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.source.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("exporter.sources.pods.source.MIN_READ_GAP", 0.0)
+    async with opened(namespaces) as source:
+        namespaces.add("cni-1").entry_error = raised(errno.EPERM)
+        await source.read()
+        source._on_mounts()
+        await source._look
+        await asyncio.sleep(0.01)
+        assert not source.changed.is_set()
+
+
+async def test_listings_take_a_small_share_of_the_time_while_mounts_change_all_the_time(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.source.SETTLE_SECONDS", 0.0)
+
+    def list_all():
+        time.sleep(0.02)
+        return namespaces.list_all()
+
+    async with opened(namespaces) as source:
+        monkeypatch.setattr(source._all, "_list_all", list_all)
+        await source.read()
+        before, end = namespaces.listings, time.monotonic() + 0.5
+        while time.monotonic() < end:
+            source._on_mounts()
+            await asyncio.sleep(0.005)
+        assert namespaces.listings - before <= 3  # 0.2 s apart
 
 
 # --- series
