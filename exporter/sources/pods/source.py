@@ -205,7 +205,8 @@ class PodsSource:
         """
         while self._has_changed:
             ended, seconds = self._all.listed
-            await asyncio.sleep(max(SETTLE_SECONDS, ended + seconds / LISTING_SHARE - monotonic()))
+            pause = min(ended + seconds / LISTING_SHARE - monotonic(), self.interval)  # a listing may have hung
+            await asyncio.sleep(max(SETTLE_SECONDS, pause))
             self._has_changed = False
             with suppress(SourceError):  # the next read reports it
                 if await self._all.close_gone():
