@@ -139,7 +139,8 @@ class PodsSource:
         owners = asyncio.ensure_future(self._refresh_owners())
         await self._all.read_all()
         failures = [*self._all.failures, *await self._refresh_facts(now), *await owners]
-        namespaces = [self._pod(one, reading) for one, reading in self._read_namespaces()]
+        taken = {link.name for link in self._facts.links.values()}
+        namespaces = [self._pod(one, reading, taken) for one, reading in self._read_namespaces()]
         counters, more = await self._read_functions(namespaces)
         tables = self._tables.make(namespaces, self._host_pods(), counters, self._facts, now)
         assigned = self._assigned.make(self._identities.holders(), self._identities.shares(), now)
@@ -274,14 +275,15 @@ class PodsSource:
         """Return the pods in the namespace of this process, which is that of the host."""
         return () if self._all.own is None else self._identities.pods_in(self._all.own)
 
-    def _pod(self, one: OpenNamespace, reading: NamespaceReading) -> PodNamespace:
-        """Add to a reading what the host and the owners know."""
+    def _pod(self, one: OpenNamespace, reading: NamespaceReading, taken: set[str]) -> PodNamespace:
+        """Add to a reading what the host and the owners know; names of cards on the host are added to those `taken`."""
         nics, addresses = [], []
         for link, attachment in reading.nics:
             if not self._options.matches(link.name):
                 continue
             if attachment == HOST_DEVICE:
-                device, function = self._moved.host_name(link), None
+                device, function = self._moved.host_name(link, taken), None
+                taken.add(device)
             else:
                 device, function = host_device_of(link, attachment, one.host_id, self._facts)
             if link.parent_dev_bus_name in {"pci", "auxiliary"} and link.parent_dev_name:

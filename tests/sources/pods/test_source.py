@@ -122,6 +122,17 @@ async def test_a_card_has_its_info_here_and_its_counters_in_the_source_nic(names
     assert not values.keys() & NIC.metrics.keys()
 
 
+async def test_a_card_has_no_name_that_another_has(namespaces):
+    """A pod that may administer its devices can give a card any alias; the source nic has it under its address too."""
+    cards = namespaces.add("cni-1").cards
+    cards.add(hardware("net1", 3, "0000:18:00.0", alias="eth2"))
+    cards.add(hardware("net2", 4, "0000:19:00.0", alias="eth3"))
+    cards.add(hardware("net3", 5, "0000:1a:00.0", alias="eth3"))
+    found, _ = await read(namespaces)
+    devices = {name: found["cni-1", name]["info"]["host_device"] for name in ("net1", "net2", "net3")}
+    assert devices == {"net1": "0000:18:00.0", "net2": "eth3", "net3": "0000:1a:00.0"}
+
+
 async def test_pods_of_the_host_network_are_listed_without_a_device(namespaces, tmp_path, monkeypatch):
     port_with_functions(tmp_path, PORT, rdma="mlx5_0")
     async with opened(namespaces, sysfs=tmp_path) as source:
