@@ -227,12 +227,12 @@ class PodsSource:
 
     async def _refresh_owners(self) -> Sequence[Failure]:
         """Refresh the owners of namespaces; what takes longer goes on, and is used by a later read."""
-        if self._owners is None:
-            self._owners = asyncio.ensure_future(self._identities.refresh())
-        await asyncio.wait([self._owners], timeout=OWNERS_WAIT)
-        if not self._owners.done():
+        task = self._owners = self._owners or asyncio.ensure_future(self._identities.refresh())
+        await asyncio.wait([task], timeout=OWNERS_WAIT)
+        if not task.done():
             return ()
-        task, self._owners = self._owners, None
+        if self._owners is task:  # a read that failed meanwhile waited for it too
+            self._owners = None
         error = task.exception()
         if isinstance(error, Exception):
             return [failure_of("", error, "owners of namespaces")]

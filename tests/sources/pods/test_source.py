@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from exporter.core.poller import Poller
+from exporter.core.source import SourceError
 from exporter.core.table import Kind
 from exporter.linux.netlink.messages import attribute
 from exporter.sources.pods.metrics import NIC
@@ -182,6 +183,26 @@ async def test_owner_lookup_that_takes_long_delays_no_read(namespaces, monkeypat
         assert ("cni-1", "net1") in rows(await source.read())
         hang.set()
         assert ("cni-1", "net1") in rows(await source.read())
+
+
+async def test_a_read_after_one_that_failed_waits_for_the_same_lookup_of_owners(namespaces, monkeypatch):
+    namespaces.add("cni-1").add("net1", 3)
+    async with opened(namespaces) as source:
+        begun, go = [], asyncio.Event()
+
+        async def refresh():
+            begun.append(1)
+            await go.wait()
+            return []
+
+        monkeypatch.setattr(source._identities, "refresh", refresh)
+        monkeypatch.setattr(source._all, "_list_all", lambda: (_ for _ in ()).throw(raised(errno.EIO)))
+        with pytest.raises(SourceError):
+            await source.read()
+        monkeypatch.setattr(source._all, "_list_all", namespaces.list_all)
+        asyncio.get_running_loop().call_later(0.05, go.set)
+        assert ("cni-1", "net1") in rows(await source.read())
+        assert len(begun) == 1
 
 
 # --- virtual functions
