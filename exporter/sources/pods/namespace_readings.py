@@ -22,7 +22,7 @@ LISTING, OPENING, OPENING_CARDS, OPENING_RDMA = "/namespaces", "/open namespaces
 """Names of calls; those that read a namespace are named by its number."""
 
 MAX_NICS = 64
-"""NICs of a namespace that are read: whoever may administer one can add devices to it without end."""
+"""NICs of a namespace that are read: a process that may administer one can add devices to it without end."""
 
 
 class NamespaceReading(NamedTuple):

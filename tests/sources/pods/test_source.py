@@ -268,6 +268,30 @@ async def test_port_without_functions_in_use_is_exhausted_only_when_all_are_in_p
     }
 
 
+async def test_port_of_a_function_is_no_representor(namespaces, tmp_path):
+    """In the mode switchdev the representors have the same parent, and may be listed before the port."""
+    port = namespaces.host.devices.pop("eth2")
+    for number in range(2):
+        namespaces.host.add(hardware(f"eth2_{number}", 258 + number, PORT, phys_port_name=f"pf0vf{number}"))
+    namespaces.host.add(port)
+    with_function(namespaces, tmp_path)
+    found, _ = await read(namespaces, sysfs=tmp_path)
+    assert found["cni-1", "net1"]["info"]["host_device"] == "eth2"
+    assert found["cni-1", "net1"]["receive_bytes_total"] == 1100
+    assert "eth2" in found
+    assert "eth2_0" not in found
+
+
+async def test_port_of_a_function_may_be_an_infiniband_port(namespaces, tmp_path):
+    """Linux sets the kind of IP over InfiniBand for the port itself too, not for its partitions only."""
+    namespaces.host.devices.clear()
+    namespaces.host.add(hardware("ib0", 2, PORT, hardware=32, kind="ipoib"))
+    with_function(namespaces, tmp_path)
+    found, _ = await read(namespaces, sysfs=tmp_path)
+    assert found["cni-1", "net1"]["info"]["host_device"] == "ib0"
+    assert found["ib0"]["virtual_functions_in_pods"] == 1
+
+
 async def test_port_whose_functions_cannot_be_read_loses_only_them(namespaces, tmp_path):
     with_function(namespaces, tmp_path)
     namespaces.all[next(iter(namespaces.all))].add("net2", 4)
