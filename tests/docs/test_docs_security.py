@@ -38,12 +38,12 @@ from exporter.sources.pods import (
     cni_results,
     container_cgroups,
     namespace_readings,
-    namespaces,
     pod_log_folders,
     pod_resources,
     pod_resources_client,
 )
 from exporter.sources.pods import identity as pod_identity
+from exporter.sources.pods import namespaces as pod_namespaces
 from exporter.sources.switch import trap_head, traps
 from exporter.switch_api import http, login_backoff, port
 from exporter.switch_api.sonic_db import resp
@@ -132,7 +132,7 @@ LIMITS = {
     "queue of a host, while the broker is unavailable": f"{n(publisher.MAX_QUEUED)} batches and"
     f" {mib(publisher.MAX_QUEUED_BYTES)}",
     # Pods
-    "network namespaces": f"{n(namespaces.MAX_NAMESPACES)}, those with a name first",
+    "network namespaces": f"{n(pod_namespaces.MAX_NAMESPACES)}, those with a name first",
     "NICs of a namespace": f"{namespace_readings.MAX_NICS}: cards, then the oldest",
     "result of libcni": f"{kib(cni_results.MAX_FILE_SIZE)}, {cni_results.MAX_INTERFACES} interfaces;"
     f" {n(cni_results.MAX_FILES)} in a folder, of more the newest",
