@@ -95,7 +95,7 @@ class PodTables:
         for one in namespaces:
             owner = one.owner or PodOwner("", "")
             for nic in one.nics:
-                counted = None if nic.function is None else counters.get(nic.function)
+                counted = _counted(nic.function, counters, facts)
                 info = self._info(one, nic, by_name, facts, has_function_counters=counted is not None)
                 place = (nic.netns, nic.link.name)
                 infos.row((*place, owner.pod_namespace, owner.pod_name, owner.container), {"info": info})
@@ -144,6 +144,17 @@ class PodTables:
             "" if not rdma else "own" if is_card else "shared",
             traffic,
         )
+
+
+def _counted(
+    function: Function | None, counters: Mapping[Function, Mapping[str, int]], facts: HostFacts
+) -> Mapping[str, int] | None:
+    """Return the counters of a virtual function by its port: empty if they could not be read, None if it has none.
+
+    The kernel's count less: in the place of those that could not be read they would look like a reset.
+    """
+    port = None if function is None else facts.functions.ports.get(function.port)
+    return counters.get(function, {}) if function is not None and port is not None and port.has_statistics else None
 
 
 def _functions(facts: HostFacts, used: Mapping[str, int]) -> TableBuilder:

@@ -268,6 +268,22 @@ async def test_port_without_functions_in_use_is_exhausted_only_when_all_are_in_p
     }
 
 
+async def test_counters_that_a_port_does_not_return_are_absent_and_not_those_of_the_kernel(namespaces, tmp_path):
+    """They would look like a reset, and as an increase by all bytes when the port returns its own again."""
+    with_function(namespaces, tmp_path)
+    async with opened(namespaces, sysfs=tmp_path) as source:
+        assert rows(await source.read())["cni-1", "net1"]["receive_bytes_total"] == 1100
+        namespaces.function_answers.clear()
+        namespaces.request = lambda _kind, _body: (_ for _ in ()).throw(raised(errno.EBUSY))
+        reading = await source.read()
+    values = rows(reading)["cni-1", "net1"]
+    assert values.get("receive_bytes_total") is None
+    assert values.get("transmit_packets_total") is None
+    assert values["receive_errors_total"] == KERNEL["rx_errors"]
+    assert values["info"]["traffic"] == "function"
+    assert reasons(reading) == [("eth2", "ebusy")]
+
+
 async def test_port_of_a_function_is_no_representor(namespaces, tmp_path):
     """In the mode switchdev the representors have the same parent, and may be listed before the port."""
     port = namespaces.host.devices.pop("eth2")
