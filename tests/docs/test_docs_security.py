@@ -44,6 +44,7 @@ from exporter.sources.pods import (
 )
 from exporter.sources.pods import identity as pod_identity
 from exporter.sources.pods import namespaces as pod_namespaces
+from exporter.sources.pods import tables as pod_tables
 from exporter.sources.switch import trap_head, traps
 from exporter.switch_api import http, login_backoff, port
 from exporter.switch_api.sonic_db import resp
@@ -133,6 +134,7 @@ LIMITS = {
     f" {mib(publisher.MAX_QUEUED_BYTES)}",
     # Pods
     "network namespaces": f"{n(pod_namespaces.MAX_NAMESPACES)}, those with a name first",
+    "NICs of all namespaces": f"{n(pod_tables.MAX_NICS)}: those of namespaces with the fewest",
     "NICs of a namespace": f"{namespace_readings.MAX_NICS}: cards, then the oldest",
     "result of libcni": f"{kib(cni_results.MAX_FILE_SIZE)}, {cni_results.MAX_INTERFACES} interfaces;"
     f" {n(cni_results.MAX_FILES)} in a folder, of more the newest",

@@ -32,7 +32,7 @@ from exporter.sources.pods.namespace_sockets import NamespaceSockets, OpenNamesp
 from exporter.sources.pods.namespaces import Listing, list_namespaces
 from exporter.sources.pods.options import PodsOptions
 from exporter.sources.pods.pod_links import HOST_DEVICE
-from exporter.sources.pods.tables import PodNamespace, PodNic, PodTables, host_device_of
+from exporter.sources.pods.tables import MAX_NICS, PodNamespace, PodNic, PodTables, host_device_of, within_limit
 from exporter.sources.pods.virtual_functions import FunctionCounters, FunctionReadings
 
 CALL_DEADLINE = 2.0
@@ -140,7 +140,10 @@ class PodsSource:
         await self._all.read_all()
         failures = [*self._all.failures, *await self._refresh_facts(now), *await owners]
         taken = {link.name for link in self._facts.links.values()}
-        namespaces = [self._pod(one, reading, taken) for one, reading in self._read_namespaces()]
+        found = [self._pod(one, reading, taken) for one, reading in self._read_namespaces()]
+        namespaces = within_limit(found)
+        if len(namespaces) < len(found):
+            failures.append(Failure("", "too_many_nics", f"more than {MAX_NICS} NICs of pods; others have no series"))
         counters, more = await self._read_functions(namespaces)
         tables = self._tables.make(namespaces, self._host_pods(), counters, self._facts, now)
         assigned = self._assigned.make(self._identities.holders(), self._identities.shares(), now)

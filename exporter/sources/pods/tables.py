@@ -17,6 +17,10 @@ FUNCTION_COUNTERS = frozenset(ending for ending in COUNTERS if not ending.endswi
 """Counters that a port has of its virtual functions."""
 
 
+MAX_NICS = 16_384
+"""NICs of all namespaces that have series; a node has a few hundred pods with some NICs each."""
+
+
 class PodNic(NamedTuple):
     """A NIC in a namespace.
 
@@ -61,6 +65,19 @@ def host_device_of(
         function = facts.functions.functions.get(link.parent_dev_name or "")
         return ("" if function is None else function.port), function
     return lower_device(link, host_id, facts.links), None
+
+
+def within_limit(namespaces: Sequence[PodNamespace]) -> Sequence[PodNamespace]:
+    """Return namespaces with MAX_NICS together: those with the fewest NICs first, as one user may make many."""
+    if sum(len(one.nics) for one in namespaces) <= MAX_NICS:
+        return namespaces
+    kept, room = set[int](), MAX_NICS
+    for one in sorted(namespaces, key=lambda one: len(one.nics)):
+        room -= len(one.nics)
+        if room < 0:
+            break
+        kept.add(one.serial)
+    return [one for one in namespaces if one.serial in kept]
 
 
 class PodTables:

@@ -393,6 +393,17 @@ async def test_of_many_devices_in_a_namespace_the_cards_and_the_oldest_are_read(
     assert reasons(reading) == [("cni-1", "too_many_nics")]
 
 
+async def test_of_too_many_nics_those_of_namespaces_with_few_have_series(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.tables.MAX_NICS", 4)
+    for number, nics in enumerate((3, 1, 2)):
+        one = namespaces.add(f"cni-{number}")
+        for index in range(nics):
+            one.add(f"net{index}", index + 3)
+    found, reading = await read(namespaces)
+    assert [key for key in found if isinstance(key, tuple)] == [("cni-1", "net0"), ("cni-2", "net0"), ("cni-2", "net1")]
+    assert reasons(reading) == [("", "too_many_nics")]
+
+
 async def test_without_the_right_to_enter_there_is_one_failure_and_no_series(namespaces):
     for number in range(3):
         one = namespaces.add(f"cni-{number}")
