@@ -106,6 +106,16 @@ async def test_a_long_comparison_delays_no_read_and_is_made_once(monkeypatch):
     await source.close()
 
 
+def test_hosts_with_many_unusual_values_hide_no_other_host():
+    hosts = {f"gpu-{number:02}": settings("9000") for number in range(20)}
+    hosts |= {f"a-{number}": tuple((OF, "MTU", str(value)) for value in range(128)) for number in range(8)}
+    hosts["odd"] = settings("1500")
+    found = rows(FleetSettingTables().tables(hosts, 1.0))
+    assert ("odd", OF, "MTU", "1500") in found["unusual_setting_info"]
+    assert len(found["unusual_setting_info"]) == 1000
+    assert found["unlisted_settings"] == {(): 25}
+
+
 def test_what_has_no_series_is_counted():
     hosts = {f"gpu-{number:04}": settings("9000") for number in range(3000)}
     hosts |= {f"odd-{number:04}": settings(str(number)) for number in range(MAX_UNUSUAL + 7)}
