@@ -87,8 +87,12 @@ def find_functions(sysfs: Path, links: Iterable[NetworkLink]) -> Functions:
 
 
 def _functions(folder: Path) -> Iterable[tuple[int, str]]:
-    """Yield the numbers and PCI addresses of the functions of a port."""
-    for entry in folder.iterdir():
+    """Yield the numbers and PCI addresses of the functions of a port; none if it has gone meanwhile."""
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
         found = _LINK_NAME.fullmatch(entry.name)
         if found:
             yield int(found[1]), entry.resolve().name

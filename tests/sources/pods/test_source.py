@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -282,6 +283,22 @@ async def test_counters_that_a_port_does_not_return_are_absent_and_not_those_of_
     assert values["receive_errors_total"] == KERNEL["rx_errors"]
     assert values["info"]["traffic"] == "function"
     assert reasons(reading) == [("eth2", "ebusy")]
+
+
+async def test_port_that_goes_while_it_is_looked_at_loses_no_other_fact(namespaces, tmp_path, monkeypatch):
+    with_function(namespaces, tmp_path)
+    namespaces.add("cni-2").add("net1", 3)
+
+    def iterdir(folder):
+        if folder.name == PORT:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return original(folder)
+
+    original = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    found, reading = await read(namespaces, sysfs=tmp_path)
+    assert found["cni-2", "net1"]["info"]["host_device"] == "eth2"
+    assert not reading.failures
 
 
 async def test_port_of_a_function_is_no_representor(namespaces, tmp_path):
