@@ -88,7 +88,7 @@ UNLIMITED = {
         sources.nic.device_queries.DeviceQueries._cache sources.nic.device_queries.DeviceQueries._failed
         sources.nic.device_queries.DeviceQueries.answered sources.nic.source.NicSource._devices
         sources.pods.namespace_readings.NamespaceReadings.readings sources.rdma.moved_devices.MovedRdma.devices
-        sources.pods.namespace_sockets.NamespaceSockets.namespaces sources.optics.source.OpticsSource._cages
+        sources.optics.source.OpticsSource._cages
         sources.rdma.counters.CounterReader._files
         sources.rdma.counters.CounterReader._refused sources.rdma.queue_pairs.QueuePairPoller._queue_pairs
         sources.rdma.queue_pairs.QueuePairPoller._unsupported sources.rdma.source.RdmaSource._devices

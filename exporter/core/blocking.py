@@ -160,6 +160,7 @@ class BlockingCalls:
         self._name = name
         self._deadline = deadline
         self._worker: _Worker | None = None
+        self._is_closed = False
         self._turns = turns or Turns()
         self._hanging = self._turns.hanging
 
@@ -198,7 +199,11 @@ class BlockingCalls:
             return {**batch.results, **hung}
 
     def close(self) -> None:
-        """Let the thread end after its current batch; does not wait."""
+        """Let the thread end after its current batch; does not wait. The thread of a later call ends likewise."""
+        self._is_closed = True
+        self._let_end()
+
+    def _let_end(self) -> None:
         if self._worker is not None:
             self._worker.put(None)
             self._worker = None
@@ -210,6 +215,8 @@ class BlockingCalls:
             self._worker.start()
         batch.owner = self._worker
         self._worker.put(batch)  # type: ignore[arg-type]  # the thread does not use the type of results
+        if self._is_closed:
+            self._let_end()
 
     async def _watch(self, batch: _Batch[Result], hung: dict[str, Result | Exception]) -> None:
         """Wait for the batch, and take it away from a thread whose call hangs."""

@@ -54,7 +54,7 @@ _version_decoder = msgspec.json.Decoder(_Version)
 def encode_settings(settings: Iterable[Setting]) -> bytes:
     """Encode settings, without those that a message has no room for; empty if there are none.
 
-    Texts are made valid as values of labels: a setting has the same text in the metrics of the host and of a collector.
+    Texts are made valid as values of labels, as JSON has no half of a UTF-16 pair.
     """
     kept = [tuple(map(clean_label, one)) for one in settings if all(one)][:MAX_SETTINGS]
     while kept:

@@ -230,6 +230,30 @@ async def test_close_ends_the_thread_without_waiting(hang):
     assert not thread.is_alive()
 
 
+async def test_calls_after_close_leave_no_thread():
+    """A source may be closed while another one waits for its calls."""
+    serial = BlockingCalls("closed-before", LONG)
+    serial.close()
+    assert (await serial.run([("a", threading.current_thread)]))["a"].name == "closed-before"
+    threads = [one for one in threading.enumerate() if one.name == "closed-before"]
+    for one in threads:
+        one.join(5)
+        assert not one.is_alive()
+
+
+async def test_a_hanging_call_after_close_leaves_no_thread_that_waits(hang):
+    serial = BlockingCalls("closed-before", SHORT)
+    serial.close()
+    results = await serial.run([("hangs", hang), ("next", lambda: 1)])
+    assert isinstance(results["hangs"], HungError)
+    assert results["next"] == 1
+    hang.release.set()
+    for one in threading.enumerate():
+        if one.name == "closed-before":
+            one.join(5)
+            assert not one.is_alive()
+
+
 def test_a_thread_that_hangs_does_not_keep_the_process_from_exiting():
     program = """
 import asyncio, threading

@@ -16,7 +16,7 @@ from exporter.daemon.loading import load_config
 from exporter.linux import cached_file, infiniband, rdma_reader, rewritten_files, tail, untrusted_files
 from exporter.linux.lldp import frames
 from exporter.linux.netlink import netlink_socket
-from exporter.mqtt import dedup, packet_limit, publisher, states, subscriber, topics
+from exporter.mqtt import dedup, host_settings, packet_limit, publisher, states, subscriber, topics
 from exporter.nccl import (
     batch,
     comma,
@@ -37,11 +37,14 @@ from exporter.sources.nccl import identity, processes, timing_socket
 from exporter.sources.pods import (
     cni_results,
     container_cgroups,
+    namespace_readings,
     pod_log_folders,
     pod_resources,
     pod_resources_client,
 )
 from exporter.sources.pods import identity as pod_identity
+from exporter.sources.pods import namespaces as pod_namespaces
+from exporter.sources.pods import tables as pod_tables
 from exporter.sources.switch import trap_head, traps
 from exporter.switch_api import http, login_backoff, port
 from exporter.switch_api.sonic_db import resp
@@ -122,12 +125,17 @@ LIMITS = {
     "batch of timings": f"{kib(batch.MAX_BATCH)}, {n(batch.MAX_OPERATIONS)} operations",
     "topic": f"{n(topics.MAX_TOPIC)} characters",
     "state of a port or daemon": f"{n(states.MAX_MESSAGE)} bytes; {n(states.MAX_STATES)} states",
+    "settings of a host": f"{kib(host_settings.MAX_MESSAGE)}, {host_settings.MAX_SETTINGS} settings;"
+    f" {mib(host_settings.MAX_TOTAL)} of all hosts",
     "queue of a collector": f"{mib(subscriber.MAX_QUEUED_BYTES)}, shared by senders",
     "jobs of a collector": f"{dedup.MAX_JOBS}, of which one host has {dedup.MAX_HOST_JOBS}",
     "hosts of a collector": f"{n(dedup.MAX_ALL_HOSTS)}, of which a job has {n(dedup.MAX_HOSTS)}",
     "queue of a host, while the broker is unavailable": f"{n(publisher.MAX_QUEUED)} batches and"
     f" {mib(publisher.MAX_QUEUED_BYTES)}",
     # Pods
+    "network namespaces": f"{n(pod_namespaces.MAX_NAMESPACES)}, those with a name first",
+    "NICs of all namespaces": f"{n(pod_tables.MAX_NICS)}: those of namespaces with the fewest",
+    "NICs of a namespace": f"{namespace_readings.MAX_NICS}: cards, then the oldest",
     "result of libcni": f"{kib(cni_results.MAX_FILE_SIZE)}, {cni_results.MAX_INTERFACES} interfaces;"
     f" {n(cni_results.MAX_FILES)} in a folder, of more the newest",
     "entries of `/var/log/pods`": n(pod_log_folders.MAX_ENTRIES),

@@ -1,5 +1,6 @@
 """Hosts that publish settings, compared with each other: tables of who differs, and from what."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from exporter.core.table import RowKeeper, Table, TableBuilder
@@ -9,7 +10,7 @@ from exporter.preflight.usual_settings import unusual_settings, usual_settings
 from exporter.sources.collector.metrics import SETTINGS, UNUSUAL, USUAL
 
 MAX_UNUSUAL = 1000
-"""Unusual values of settings of hosts that have series."""
+"""Unusual values of settings of hosts that have series: first those of the hosts with the fewest."""
 
 
 class FleetSettingTables:
@@ -23,7 +24,8 @@ class FleetSettingTables:
         hosts = {host: [Setting(*one) for one in settings] for host, settings in received.items()}
         usual = usual_settings(hosts)
         unusual = list(unusual_settings(hosts, usual))
-        listed = unusual[:MAX_UNUSUAL]
+        number = Counter(host for host, _ in unusual)
+        listed = sorted(unusual, key=lambda one: number[one[0]])[:MAX_UNUSUAL]
         made = {schema: TableBuilder(schema) for schema in self._keepers}
         made[SETTINGS].row((), {"setting_hosts": len(hosts), "unlisted_settings": len(unusual) - len(listed)})
         for host, setting in listed:

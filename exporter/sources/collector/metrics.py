@@ -53,7 +53,7 @@ SETTINGS = vocabulary.schema(
     (),
     own={
         "setting_hosts": gauge("Hosts whose published settings are compared with each other."),
-        "unlisted_settings": gauge("Unusual values of settings of hosts above the limit of those that have series."),
+        "unlisted_settings": gauge("Unusual values of settings of hosts without series, as there are too many."),
     },
     origins=dict.fromkeys(("setting_hosts", "unlisted_settings"), _SETTINGS_TOPIC),
 )

@@ -54,6 +54,9 @@ MAX_HOST_SENDERS = 4096
 COMPARE_INTERVAL = 60.0
 """Seconds between two comparisons of the settings of hosts, which rarely change."""
 
+COMPARE_WAIT = 0.25
+"""Share of the interval that a read waits for a comparison: it may take seconds, and a later read has its result."""
+
 Sender = tuple[str, str, str]
 """Job, host and epoch of a sequence of batches."""
 
@@ -93,7 +96,9 @@ class CollectorSource:
         self._disputed: dict[RankClaim, None] = {}
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (BATCHES, COLLECTOR)}
         self._fleet = FleetSettingTables()
-        self._compared: tuple[list[Table], float] = [], float("-inf")  # with the time of the comparison
+        self._compared: list[Table] = []
+        self._compare_at = float("-inf")
+        self._comparison: asyncio.Task[list[Table]] | None = None
 
     @property
     def retained_state(self) -> "RetainedState | None":
@@ -115,6 +120,8 @@ class CollectorSource:
 
     async def close(self) -> None:
         """Disconnect from the broker."""
+        if self._comparison is not None:
+            self._comparison.cancel()
         self._subscriber = None
         await self._stack.aclose()
 
@@ -181,13 +188,18 @@ class CollectorSource:
         return f"{stream.host}/{stream.pid}" if claim in self._disputed else str(stream.world_rank)
 
     async def _setting_tables(self, subscriber: "Subscriber") -> list[Table]:
-        tables, compared_at = self._compared
+        """Return the tables of the last comparison that has ended; one at a time."""
         now = monotonic()
-        if now - compared_at >= COMPARE_INTERVAL:
-            retained = subscriber.retained
-            tables = await asyncio.to_thread(lambda: self._fleet.tables(retained.settings(), now))
-            self._compared = tables, now
-        return tables
+        if self._comparison is None and now >= self._compare_at:
+            self._compare_at, retained = now + COMPARE_INTERVAL, subscriber.retained
+            compare = asyncio.to_thread(lambda: self._fleet.tables(retained.settings(), now))
+            self._comparison = asyncio.ensure_future(compare)
+        if self._comparison is not None:
+            await asyncio.wait([self._comparison], timeout=self.interval * COMPARE_WAIT)
+            if self._comparison.done():
+                ended, self._comparison = self._comparison, None
+                self._compared = ended.result()
+        return self._compared
 
     def _batch_table(self, subscriber: "Subscriber", now: float) -> Table:
         built = TableBuilder(BATCHES)

@@ -8,6 +8,7 @@ counts only while its namespace exists.
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -169,7 +170,7 @@ def _plugin_and_device(config: bytes) -> tuple[str, str]:
     """Return type and device of the first plugin of a network; empty where its configuration does not give them."""
     try:
         network = msgspec.json.decode(config, type=_Network)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", ""
     first = network.plugins[0] if network.plugins else network
     return plain_word(first.type, MAX_DEVICE), plain_word(first.device or first.address, MAX_DEVICE)
@@ -215,7 +216,8 @@ def _listed(folder: Path, failures: list[Failure]) -> dict[str, os.stat_result]:
                         Failure(str(folder), "too_many_files", f"{folder}: more than {MAX_ENTRIES} entries")
                     )
                     break
-                found[entry.path] = entry.stat(follow_symlinks=False)
+                with suppress(FileNotFoundError):  # the pod was removed meanwhile
+                    found[entry.path] = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -4,6 +4,7 @@ Every place is optional. One that is missing is no failure; one that may not be 
 remain.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,9 @@ from exporter.sources.pods.pod_resources_client import PodResourcesClient
 
 CALL_INTERVAL = 10.0
 """Seconds between two calls of kubelet at least: it limits the rate of all its callers together."""
+
+CALL_WAIT = 0.5
+"""Seconds that a refresh waits for kubelet; a reply that comes later is used by the next refresh."""
 
 MAX_REPLY_AGE = 60.0
 """Seconds after which a reply is no longer used."""
@@ -70,6 +74,7 @@ class PodIdentities:
         self._calls = BlockingCalls("pods", READ_DEADLINE)
         self._cni = CniResultFolders(places.cni)
         self._client = PodResourcesClient(places.kubelet) if places.kubelet else None
+        self._call: asyncio.Task[None] | None = None
         self._called = self._replied = -float("inf")
         self._kubelet_failure: tuple[Failure, ...] = ()
         self._grants: tuple[Grant, ...] = ()
@@ -79,7 +84,11 @@ class PodIdentities:
     async def refresh(self) -> Sequence[Failure]:
         """Read all places again, kubelet at most each CALL_INTERVAL; return what could not be read."""
         if self._client is not None:
-            await self._refresh_grants(self._client)
+            call = self._call = self._call or asyncio.ensure_future(self._refresh_grants(self._client))
+            await asyncio.wait([call], timeout=CALL_WAIT)
+            if call.done():
+                self._call = None
+                call.result()
         key = "owners of namespaces"
         outcome = (await self._calls.run([(key, self._read)]))[key]
         if isinstance(outcome, Exception):
@@ -117,6 +126,8 @@ class PodIdentities:
 
     async def close(self) -> None:
         """Close the connection to kubelet, and end the thread."""
+        if self._call is not None:
+            self._call.cancel()
         self._calls.close()
         if self._client is not None:
             await self._client.close()
@@ -181,7 +192,7 @@ class PodIdentities:
             path = self._places.procfs.joinpath(*parts[2:])
         try:
             return namespace_id(path)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: no path may contain it
             return None
 
 

@@ -74,7 +74,7 @@ INFO = vocabulary.schema(
             "A network device of a pod. The label attachment is macvlan, ipvlan, vlan, veth, netkit, ipoib, sr-iov,"
             " subfunction, host-device for a card that was moved as a whole, whose traffic the metrics fabric_nic have"
             " under host_device, or host-network for a pod in the namespace of the host, which has no device of its"
-            " own. rdma is shared where the RDMA device is that of the host's device, which other pods use too, and own"
+            " own. rdma is shared where the RDMA device is that of the host's device, which others may use too, and own"
             " where it is that of the pod's function. traffic is kernel if bytes and packets are those of the kernel's"
             " network stack, function if they are those of the virtual function. Labels are empty where not known.",
             "host",
@@ -116,8 +116,8 @@ ASSIGNED = vocabulary.schema(
     ("pci", "pod_namespace", "pod_name", "container_name"),
     own={
         "device_info": info(
-            "A PCI function of a network device that one container was given, also if no driver of the host's network"
-            " has it, as with vfio-pci. Labels are empty where not known. The label pci is that of fabric_rdma_info.",
+            "A PCI function of a network card that one container was given, also one without a network device, as with"
+            " vfio-pci. Labels are empty where not known. The label pci is that of fabric_rdma_info.",
             "host",
         )
     },

@@ -1,6 +1,6 @@
 """Reads the links of all namespaces, and keeps their sockets open while the namespaces exist."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -21,12 +21,16 @@ from exporter.sources.pods.pod_links import CARDS, HOST_DEVICE, attachment_of
 LISTING, OPENING, OPENING_CARDS, OPENING_RDMA = "/namespaces", "/open namespaces", "/open cards", "/open RDMA devices"
 """Names of calls; those that read a namespace are named by its number."""
 
+MAX_NICS = 64
+"""NICs of a namespace that are read: a process that may administer one can add devices to it without end."""
+
 
 class NamespaceReading(NamedTuple):
-    """The NICs of a namespace, each with how it is attached, and the time when they were read."""
+    """The NICs of a namespace, each with how it is attached, the time of the reading, and how many are left out."""
 
     nics: Sequence[tuple[NetworkLink, str]]
     time: float
+    excess: int = 0
 
 
 class NamespaceReadings:
@@ -37,6 +41,7 @@ class NamespaceReadings:
         readings: By namespace.
         failures: What could not be listed, entered or read lately.
         reads_rdma: Whether RDMA devices are in namespaces of their own, and so are looked for.
+        listed: Monotonic time at which the last listing ended, and the seconds that it took.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class NamespaceReadings:
         self.readings: dict[NamespaceKey, NamespaceReading] = {}
         self.failures: Sequence[Failure] = ()
         self.reads_rdma = False
+        self.listed = 0.0, 0.0
+        self._known: Collection[NamespaceKey] = ()  # as of the last listing, also those that cannot be entered
         # Few of the namespaces: the sources that read cards look here at each of their polls.
         self._with_cards: Mapping[NamespaceKey, OpenNamespace] = {}
         self._with_rdma: Sequence[OpenNamespace] = ()
@@ -70,9 +77,10 @@ class NamespaceReadings:
         Raises:
             SourceError: They cannot be listed.
         """
-        listing = await make_call(self._calls, LISTING, self._list_all)
+        known = self._known
+        listing = await make_call(self._calls, LISTING, self._list)
         has_gone = self._close_gone(listing)
-        return has_gone or bool(listing.namespaces.keys() - self._sockets.namespaces.keys())
+        return has_gone or bool(listing.namespaces.keys() - known)
 
     async def read_all(self) -> None:
         """List the namespaces, and read the links of all.
@@ -80,7 +88,7 @@ class NamespaceReadings:
         Raises:
             SourceError: They cannot be listed.
         """
-        listing = await make_call(self._calls, LISTING, self._list_all)
+        listing = await make_call(self._calls, LISTING, self._list)
         self._close_gone(listing)
         failures = list(listing.failures)
         failures += await make_call(self._calls, OPENING, partial(self._sockets.open_new, listing.namespaces))
@@ -117,8 +125,15 @@ class NamespaceReadings:
         self._sockets.close()
         self.readings.clear()
 
+    def _list(self) -> Listing:
+        """List the namespaces; blocks."""
+        begun = monotonic()
+        listing = self._list_all()
+        self.listed = (ended := monotonic()), ended - begun
+        return listing
+
     def _close_gone(self, listing: Listing) -> bool:
-        self.own = listing.own
+        self.own, self._known = listing.own, listing.namespaces.keys()
         has_gone = self._sockets.close_all_but(listing.namespaces)
         for key in self.readings.keys() - listing.namespaces.keys():
             del self.readings[key]
@@ -139,6 +154,9 @@ class NamespaceReadings:
                 failures.append(failure_of(one.label, result, one.label))
             else:
                 self.readings[key] = result
+                if result.excess:
+                    detail = f"{one.label}: {result.excess} NICs more than {MAX_NICS}; cards and the oldest are read"
+                    failures.append(Failure(one.label, "too_many_nics", detail))
         return failures
 
     async def _open_cards(self) -> list[Failure]:
@@ -187,11 +205,23 @@ def _rdma_devices(one: OpenNamespace) -> list[MovedRdmaDevice]:
 
 
 def _read_namespace(one: OpenNamespace, sysfs: Path) -> NamespaceReading:
-    """Read the NICs of one namespace; blocks."""
+    """Read the NICs of one namespace; blocks.
+
+    Names are unique: of two devices with one name, as while they are renamed during the dump, the last counts.
+    """
     now = monotonic()
     with one.links.use() as reader:
-        found = [(link, attachment_of(link, sysfs)) for link in reader.links()]
+        links = {link.name: link for link in reader.links()}.values()
+        found = [(link, attachment_of(link, sysfs)) for link in links]
         nics = [(link, attachment) for link, attachment in found if attachment]
+        nics, excess = _first(nics), max(0, len(nics) - MAX_NICS)
         if one.host_id is None and any(link.lower_namespace is not None for link, _ in nics):
             one.host_id = reader.own_namespace_id()
-    return NamespaceReading(nics, now)
+    return NamespaceReading(nics, now, excess)
+
+
+def _first(nics: list[tuple[NetworkLink, str]]) -> list[tuple[NetworkLink, str]]:
+    """Return at most MAX_NICS: cards, then those that were made first."""
+    if len(nics) <= MAX_NICS:
+        return nics
+    return sorted(nics, key=lambda one: (one[1] not in CARDS, one[0].ifindex))[:MAX_NICS]

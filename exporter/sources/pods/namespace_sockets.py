@@ -127,7 +127,13 @@ def open_rdma() -> RdmaReader:
 
 
 class NamespaceSockets:
-    """The open namespaces, by identity."""
+    """The open namespaces, by identity.
+
+    A call that hung opens its sockets later, beside other calls: so a lock guards all changes.
+
+    Attributes:
+        namespaces: The open ones; never changed in place.
+    """
 
     def __init__(
         self,
@@ -147,16 +153,20 @@ class NamespaceSockets:
         self._open_links, self._enter = open_links, enter
         self._open_cards, self._open_rdma = open_cards, open_rdma
         self._serials = count()
+        self._lock = threading.Lock()
         self._is_closed = False
-        self.namespaces: dict[NamespaceKey, OpenNamespace] = {}
+        self.namespaces: Mapping[NamespaceKey, OpenNamespace] = {}
 
     def close_all_but(self, listed: Mapping[NamespaceKey, NamespaceRef]) -> bool:
         """Close those that are not listed; return whether there was any. Those with another path keep their sockets."""
-        gone = self.namespaces.keys() - listed.keys()
+        with self._lock:
+            before = self.namespaces
+            self.namespaces = {key: one for key, one in before.items() if key in listed}
+            for key, one in self.namespaces.items():
+                one.ref = listed[key]
+        gone = before.keys() - listed.keys()
         for key in gone:
-            self.namespaces.pop(key).close()
-        for key, one in self.namespaces.items():
-            one.ref = listed[key]
+            before[key].close()
         return bool(gone)
 
     def open_new(self, listed: Mapping[NamespaceKey, NamespaceRef]) -> list[Failure]:
@@ -164,11 +174,13 @@ class NamespaceSockets:
         new = {key: ref for key, ref in listed.items() if key not in self.namespaces}
         opened = self._visit({key: ref.path for key, ref in new.items()}, self._open_links)
         failures = []
+        made: dict[NamespaceKey, LinkSockets] = {}
         for key, result in opened.items():
             if not isinstance(result, OSError):
-                self._add(key, OpenNamespace(new[key], self._label(new[key]), next(self._serials), result))
+                made[key] = result
             elif not isinstance(result, FileNotFoundError):
                 failures.append(_failure_to_enter(label_of(new[key]), result))
+        self._add(new, made)
         return _once(failures)
 
     def open_cards(self, wanted: Mapping[NamespaceKey, OpenNamespace]) -> list[Failure]:
@@ -198,28 +210,35 @@ class NamespaceSockets:
         for key, result in opened.items():
             if isinstance(result, OSError):
                 failures.append(_failure_to_enter(missing[key].label, result))
-            elif self.namespaces.get(key) is missing[key]:
-                store(missing[key], result)
-            else:  # it ended meanwhile
-                result.close()
+                continue
+            with self._lock:
+                if self.namespaces.get(key) is missing[key]:
+                    store(missing[key], result)
+                    continue
+            result.close()  # it ended meanwhile
         return _once(failures)
 
     def close(self) -> None:
         """Close all sockets, also those that a running call is about to open."""
-        self._is_closed = True
+        with self._lock:
+            self._is_closed = True
         self.close_all_but({})
 
-    def _label(self, ref: NamespaceRef) -> str:
-        """Return the name of a namespace, or its number where another one in another folder has this name."""
-        label = label_of(ref)
-        is_taken = any(one.label == label for one in self.namespaces.values())
-        return number_of(ref) if is_taken else label
-
-    def _add(self, key: NamespaceKey, one: OpenNamespace) -> None:
-        if self._is_closed:
+    def _add(self, refs: Mapping[NamespaceKey, NamespaceRef], made: Mapping[NamespaceKey, LinkSockets]) -> None:
+        """Add namespaces by their names; one whose name another one in another folder has, by its number."""
+        with self._lock:
+            labels = {one.label for one in self.namespaces.values()}
+            added = {}
+            for key, sockets in made.items():
+                label = label_of(refs[key])
+                label = number_of(refs[key]) if label in labels else label
+                labels.add(label)
+                added[key] = OpenNamespace(refs[key], label, next(self._serials), sockets)
+            if not self._is_closed:
+                self.namespaces = {**self.namespaces, **added}
+                return
+        for one in added.values():
             one.close()
-        else:
-            self.namespaces[key] = one
 
     def _visit(
         self, paths: Mapping[NamespaceKey, str], call: Callable[[], Sockets]

@@ -54,10 +54,11 @@ class PodResourcesClient:
         except OSError as error:
             return failure_of("kubelet", error, f"{self._socket}: needs root")
         try:
-            self._open()
+            await asyncio.to_thread(_import_library)
         except ImportError:
             detail = "grpcio is not installed: pip install 'fabric-exporter[pods]'"
             return Failure("kubelet", "no_library", detail)
+        self._open()
         return await self._call()
 
     async def close(self) -> None:
@@ -67,15 +68,9 @@ class PodResourcesClient:
             await channel.close()
 
     def _open(self) -> None:
-        """Create the channel.
-
-        Raises:
-            ImportError: The library is not installed.
-        """
+        """Create the channel."""
         if self._channel is not None:
             return
-        # Else it writes to standard error, past the log, whenever kubelet closes a connection.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc.aio  # noqa: PLC0415  # an extra, of twenty megabytes in memory
 
         shortest, longest = RECONNECT_MILLISECONDS
@@ -90,7 +85,7 @@ class PodResourcesClient:
         self._list = self._channel.unary_unary(METHOD)
 
     async def _call(self) -> bytes | Failure:
-        import grpc  # noqa: PLC0415  # imported by _open
+        import grpc  # noqa: PLC0415  # as in _open
 
         try:
             reply: bytes = await self._list(b"", timeout=CALL_SECONDS)
@@ -99,6 +94,17 @@ class PodResourcesClient:
             detail = f"{self._socket}: {METHOD}: {code}: {text[:200]}"
             return Failure("kubelet", _REASONS.get(code, "failed"), detail)
         return reply
+
+
+def _import_library() -> None:
+    """Import the library, which takes some tenths of a second.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    # Else it writes to standard error, past the log, whenever kubelet closes a connection.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    import grpc.aio  # noqa: F401, PLC0415  # an extra
 
 
 def _check_access(socket: Path) -> None:

@@ -8,6 +8,7 @@ lets it end, and its devices return.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -31,7 +32,7 @@ from exporter.sources.pods.namespace_sockets import NamespaceSockets, OpenNamesp
 from exporter.sources.pods.namespaces import Listing, list_namespaces
 from exporter.sources.pods.options import PodsOptions
 from exporter.sources.pods.pod_links import HOST_DEVICE
-from exporter.sources.pods.tables import PodNamespace, PodNic, PodTables, host_device_of
+from exporter.sources.pods.tables import MAX_NICS, PodNamespace, PodNic, PodTables, host_device_of, within_limit
 from exporter.sources.pods.virtual_functions import FunctionCounters, FunctionReadings
 
 CALL_DEADLINE = 2.0
@@ -45,6 +46,9 @@ OWNERS_WAIT = 1.0
 
 SETTLE_SECONDS = 0.1
 """Seconds between a change of mounts and the listing: a change seldom comes alone."""
+
+LISTING_SHARE = 0.1
+"""Share of the time that listings take at most while mounts change all the time."""
 
 MIN_READ_GAP = 1.0
 """Seconds between two reads at least, when namespaces come and go."""
@@ -116,6 +120,7 @@ class PodsSource:
         self._seen: frozenset[tuple[int, int]] = frozenset()
         self._host_reader: NicReader | None = None
         self._mounts: MountEvents | None = None
+        self._has_changed = False  # mounts, since the last listing began
         self._look: asyncio.Task[None] | None = None
         self._owners: asyncio.Task[Sequence[Failure]] | None = None
         self._timers: list[asyncio.TimerHandle] = []
@@ -134,7 +139,11 @@ class PodsSource:
         owners = asyncio.ensure_future(self._refresh_owners())
         await self._all.read_all()
         failures = [*self._all.failures, *await self._refresh_facts(now), *await owners]
-        namespaces = [self._pod(one, reading) for one, reading in self._read_namespaces()]
+        taken = {link.name for link in self._facts.links.values()}
+        found = [self._pod(one, reading, taken) for one, reading in self._read_namespaces()]
+        namespaces = within_limit(found)
+        if len(namespaces) < len(found):
+            failures.append(Failure("", "too_many_nics", f"more than {MAX_NICS} NICs of pods; others have no series"))
         counters, more = await self._read_functions(namespaces)
         tables = self._tables.make(namespaces, self._host_pods(), counters, self._facts, now)
         assigned = self._assigned.make(self._identities.holders(), self._identities.shares(), now)
@@ -189,18 +198,23 @@ class PodsSource:
     def _on_mounts(self) -> None:
         if self._mounts is not None:
             self._mounts.clear()
+        self._has_changed = True
         if self._look is None or self._look.done():
             self._look = asyncio.ensure_future(self._look_again())
 
     async def _look_again(self) -> None:
-        """List the namespaces, close the sockets in those that have gone, and request a read if any came or went."""
-        await asyncio.sleep(SETTLE_SECONDS)
-        try:
-            has_changed = await self._all.close_gone()
-        except SourceError:
-            return  # the next read reports it
-        if has_changed:
-            self._read_soon()
+        """List the namespaces, close the sockets in those that have gone, and request a read if any came or went.
+
+        A change during a listing may not be in it, so there is another one.
+        """
+        while self._has_changed:
+            ended, seconds = self._all.listed
+            pause = min(ended + seconds / LISTING_SHARE - monotonic(), self.interval)  # a listing may have hung
+            await asyncio.sleep(max(SETTLE_SECONDS, pause))
+            self._has_changed = False
+            with suppress(SourceError):  # the next read reports it
+                if await self._all.close_gone():
+                    self._read_soon()
 
     def _read_soon(self) -> None:
         """Request a read now, unless one was made just now, and some that follow."""
@@ -216,12 +230,12 @@ class PodsSource:
 
     async def _refresh_owners(self) -> Sequence[Failure]:
         """Refresh the owners of namespaces; what takes longer goes on, and is used by a later read."""
-        if self._owners is None:
-            self._owners = asyncio.ensure_future(self._identities.refresh())
-        await asyncio.wait([self._owners], timeout=OWNERS_WAIT)
-        if not self._owners.done():
+        task = self._owners = self._owners or asyncio.ensure_future(self._identities.refresh())
+        await asyncio.wait([task], timeout=OWNERS_WAIT)
+        if not task.done():
             return ()
-        task, self._owners = self._owners, None
+        if self._owners is task:  # a read that failed meanwhile waited for it too
+            self._owners = None
         error = task.exception()
         if isinstance(error, Exception):
             return [failure_of("", error, "owners of namespaces")]
@@ -264,14 +278,15 @@ class PodsSource:
         """Return the pods in the namespace of this process, which is that of the host."""
         return () if self._all.own is None else self._identities.pods_in(self._all.own)
 
-    def _pod(self, one: OpenNamespace, reading: NamespaceReading) -> PodNamespace:
-        """Add to a reading what the host and the owners know."""
+    def _pod(self, one: OpenNamespace, reading: NamespaceReading, taken: set[str]) -> PodNamespace:
+        """Add to a reading what the host and the owners know; names of cards on the host are added to those `taken`."""
         nics, addresses = [], []
         for link, attachment in reading.nics:
             if not self._options.matches(link.name):
                 continue
             if attachment == HOST_DEVICE:
-                device, function = self._moved.host_name(link), None
+                device, function = self._moved.host_name(link, taken), None
+                taken.add(device)
             else:
                 device, function = host_device_of(link, attachment, one.host_id, self._facts)
             if link.parent_dev_bus_name in {"pci", "auxiliary"} and link.parent_dev_name:

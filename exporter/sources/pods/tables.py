@@ -17,6 +17,10 @@ FUNCTION_COUNTERS = frozenset(ending for ending in COUNTERS if not ending.endswi
 """Counters that a port has of its virtual functions."""
 
 
+MAX_NICS = 16_384
+"""NICs of all namespaces that have series; a node has a few hundred pods with some NICs each."""
+
+
 class PodNic(NamedTuple):
     """A NIC in a namespace.
 
@@ -63,6 +67,19 @@ def host_device_of(
     return lower_device(link, host_id, facts.links), None
 
 
+def within_limit(namespaces: Sequence[PodNamespace]) -> Sequence[PodNamespace]:
+    """Return namespaces with MAX_NICS together: those with the fewest NICs first, as one user may make many."""
+    if sum(len(one.nics) for one in namespaces) <= MAX_NICS:
+        return namespaces
+    kept, room = set[int](), MAX_NICS
+    for one in sorted(namespaces, key=lambda one: len(one.nics)):
+        room -= len(one.nics)
+        if room < 0:
+            break
+        kept.add(one.serial)
+    return [one for one in namespaces if one.serial in kept]
+
+
 class PodTables:
     """Makes the tables, and reuses the text of their rows from poll to poll."""
 
@@ -95,7 +112,7 @@ class PodTables:
         for one in namespaces:
             owner = one.owner or PodOwner("", "")
             for nic in one.nics:
-                counted = None if nic.function is None else counters.get(nic.function)
+                counted = _counted(nic.function, counters, facts)
                 info = self._info(one, nic, by_name, facts, has_function_counters=counted is not None)
                 place = (nic.netns, nic.link.name)
                 infos.row((*place, owner.pod_namespace, owner.pod_name, owner.container), {"info": info})
@@ -144,6 +161,17 @@ class PodTables:
             "" if not rdma else "own" if is_card else "shared",
             traffic,
         )
+
+
+def _counted(
+    function: Function | None, counters: Mapping[Function, Mapping[str, int]], facts: HostFacts
+) -> Mapping[str, int] | None:
+    """Return the counters of a virtual function by its port: empty if they could not be read, None if it has none.
+
+    The kernel's count less: in the place of those that could not be read they would look like a reset.
+    """
+    port = None if function is None else facts.functions.ports.get(function.port)
+    return counters.get(function, {}) if function is not None and port is not None and port.has_statistics else None
 
 
 def _functions(facts: HostFacts, used: Mapping[str, int]) -> TableBuilder:

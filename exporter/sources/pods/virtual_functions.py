@@ -13,6 +13,7 @@ from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.netlink.virtual_functions import GET_LINK, parse_virtual_functions, virtual_functions_request
 from exporter.linux.pci import bus_device_driver
 from exporter.sources.common.failures import failure_of
+from exporter.sources.common.host_ports import is_hardware, is_infiniband_port
 
 STATISTICS_DRIVERS = frozenset({"mlx5_core", "ice", "i40e", "ixgbe", "ionic"})
 """Drivers of Linux 6.12 with ndo_get_vf_stats; for the others the kernel sends zeros."""
@@ -69,7 +70,8 @@ def find_functions(sysfs: Path, links: Iterable[NetworkLink]) -> Functions:
     seen: set[str] = set()
     for link in links:
         address = link.parent_dev_name or ""
-        if link.kind or link.parent_dev_bus_name != "pci" or address in seen:
+        is_port = is_hardware(link) or is_infiniband_port(link)
+        if not is_port or link.parent_dev_bus_name != "pci" or address in seen:
             continue
         folder = sysfs / "bus" / "pci" / "devices" / address
         limit = _count(read_text(folder / "sriov_totalvfs"))
@@ -85,8 +87,12 @@ def find_functions(sysfs: Path, links: Iterable[NetworkLink]) -> Functions:
 
 
 def _functions(folder: Path) -> Iterable[tuple[int, str]]:
-    """Yield the numbers and PCI addresses of the functions of a port."""
-    for entry in folder.iterdir():
+    """Yield the numbers and PCI addresses of the functions of a port; none if it has gone meanwhile."""
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
         found = _LINK_NAME.fullmatch(entry.name)
         if found:
             yield int(found[1]), entry.resolve().name

@@ -1,6 +1,7 @@
 """Settings that hosts publish, compared by a collector, through a real broker."""
 
 import asyncio
+import threading
 from contextlib import AsyncExitStack
 from time import monotonic
 
@@ -77,6 +78,42 @@ async def test_settings_are_compared_once_a_minute(stopped_clock):
         clock.now += seconds
         await source._setting_tables(Subscriber)
         assert len(given) == number
+
+
+async def test_a_long_comparison_delays_no_read_and_is_made_once(monkeypatch):
+    """A read that takes longer than the interval would lose the timings that it has."""
+    monkeypatch.setattr(collector, "COMPARE_INTERVAL", 0.0)
+    ended, given = threading.Event(), []
+
+    class Subscriber:
+        class Retained:
+            @staticmethod
+            def settings():
+                given.append(1)
+                assert ended.wait(30)
+                return {f"gpu-{number}": settings("9000") for number in range(5)}
+
+        retained = Retained
+
+    source = CollectorSource(CollectorOptions(slots="00-ff", interval=0.2), None, Supervisor())
+    for _ in range(3):
+        async with asyncio.timeout(5):
+            assert await source._setting_tables(Subscriber) == []
+    assert len(given) == 1
+    ended.set()
+    await source._comparison
+    assert rows(await source._setting_tables(Subscriber))["setting_hosts"] == {(): 5}
+    await source.close()
+
+
+def test_hosts_with_many_unusual_values_hide_no_other_host():
+    hosts = {f"gpu-{number:02}": settings("9000") for number in range(20)}
+    hosts |= {f"a-{number}": tuple((OF, "MTU", str(value)) for value in range(128)) for number in range(8)}
+    hosts["odd"] = settings("1500")
+    found = rows(FleetSettingTables().tables(hosts, 1.0))
+    assert ("odd", OF, "MTU", "1500") in found["unusual_setting_info"]
+    assert len(found["unusual_setting_info"]) == 1000
+    assert found["unlisted_settings"] == {(): 25}
 
 
 def test_what_has_no_series_is_counted():

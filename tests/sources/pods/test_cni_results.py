@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,17 @@ def test_a_bare_result_of_an_old_libcni_is_left_out():
     assert parse_result(json.dumps(cached()["result"]).encode()) is None
 
 
-@pytest.mark.parametrize("config", ["", "bm90IEpTT04=", base64.b64encode(b"[" * 100_000).decode(), None])
+@pytest.mark.parametrize(
+    "config",
+    [
+        "",
+        "bm90IEpTT04=",
+        base64.b64encode(b"[" * 100_000).decode(),
+        base64.b64encode(b'{"type": "\xff"}').decode(),
+        None,
+    ],
+    ids=range(5),
+)
 def test_a_configuration_that_is_malformed_costs_its_plugin_only(config):
     found = parse_result(encoded(config=config))
     assert found.pod.pod_uid == UID
@@ -180,6 +191,21 @@ def test_one_malformed_file_loses_no_other(tmp_path):
     assert [one.pod.pod_name for one in found] == ["llama-worker-0"]
     assert [(one.device, one.reason) for one in failures] == [(str(tmp_path), "malformed")]
     assert f"{tmp_path}/a" in failures[0].detail
+
+
+def test_a_file_that_is_removed_while_the_folder_is_listed_loses_no_other(tmp_path, monkeypatch):
+    def scandir(folder):
+        entries = list(original(folder))
+        (tmp_path / "a").unlink()
+        return nullcontext(entries)
+
+    original = os.scandir
+    for name in "ab":
+        (tmp_path / name).write_bytes(encoded())
+    monkeypatch.setattr(cni_results.os, "scandir", scandir)
+    failures = []
+    assert len(CniResultFolders([tmp_path]).read(failures)) == 1
+    assert failures == []
 
 
 def test_a_file_is_read_again_when_it_changes_only(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """PodIdentities: files, processes and kubelet of one host together, each of which may be missing, refused or late."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -67,7 +68,8 @@ def host(tmp_path):
 
 
 @pytest.fixture
-async def identities(host):
+async def identities(host, monkeypatch):
+    monkeypatch.setattr(identity, "CALL_WAIT", 30.0)
     made = []
 
     def make(**changes):
@@ -129,6 +131,16 @@ async def test_a_path_that_is_not_of_a_namespace_of_the_pod_is_of_none(host, ide
     assert await found.refresh() == []
     assert found.owner(namespace) is None
     assert found.owner(host.namespace("host")) is None
+
+
+@pytest.mark.parametrize("netns", ["/var/run/netns/\0", f"/{'x' * 5000}"], ids=["NUL", "long"])
+async def test_a_path_that_no_file_can_have_loses_no_other_result(host, identities, netns):
+    host.result("a", netns)
+    host.result("b")
+    namespace = host.namespace("cni-1")
+    found = identities()
+    assert await found.refresh() == []
+    assert found.owner(namespace) == POD
 
 
 @pytest.mark.parametrize(("uid", "expected"), [(UID, POD), ("5b0ff7a2-7b5c-4ef6-8d3e-0b1f4d0d4a02", None)])
@@ -220,6 +232,29 @@ async def test_kubelet_adds_the_container_and_is_called_each_ten_seconds_at_most
         clock[0] += 0.2
         await found.refresh()
         assert len(called) == 2
+
+
+async def test_kubelet_that_does_not_reply_delays_no_other_place(host, identities, monkeypatch):
+    monkeypatch.setattr(identity, "CALL_WAIT", 0.05)
+    namespace = host.namespace("cni-1")
+    host.result()
+    replies = asyncio.Event()
+
+    async def answer():
+        await replies.wait()
+        return reply(pod("training", "llama-worker-0", trainer={"openshift.io/rail0": [VF]}))
+
+    async with serving(host.socket, answer) as called:
+        found = identities()
+        async with asyncio.timeout(5):
+            for _ in range(2):
+                assert await found.refresh() == []
+                assert found.owner(namespace) == POD
+        replies.set()
+        await found._call
+        assert await found.refresh() == []
+    assert called == [METHOD]
+    assert found.owner(namespace) == POD._replace(container="trainer")
 
 
 async def test_kubelet_alone_names_the_pod_of_a_device_seen_in_a_namespace(host, identities, recorded):

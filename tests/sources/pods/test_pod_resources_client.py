@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -201,6 +202,22 @@ def test_a_socket_of_root_is_a_failure_with_its_remedy_for_others(tmp_path):
             return 0 if failed.reason == "eacces" and "needs root" in failed.detail else 1
 
         assert status_without_rights(call) == 0
+
+
+async def test_the_library_is_imported_outside_the_event_loop(path, client, monkeypatch):
+    class Recorder:
+        threads = ()
+
+        def find_spec(self, name, *_):
+            self.threads += (threading.current_thread(),) if name == "grpc.aio" else ()
+
+    recorder = Recorder()
+    async with serving(path, answering(RECORDED)):
+        monkeypatch.delitem(sys.modules, "grpc.aio")
+        monkeypatch.setattr(sys, "meta_path", [recorder, *sys.meta_path])
+        assert await client.list_pods() == RECORDED
+    assert recorder.threads
+    assert threading.current_thread() not in recorder.threads
 
 
 async def test_without_the_library_the_failure_names_the_extra(path, client, monkeypatch):

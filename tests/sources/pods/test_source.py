@@ -3,11 +3,15 @@
 import asyncio
 import errno
 import struct
+import threading
+import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from exporter.core.poller import Poller
+from exporter.core.source import SourceError
 from exporter.core.table import Kind
 from exporter.linux.netlink.messages import attribute
 from exporter.sources.pods.metrics import NIC
@@ -120,6 +124,17 @@ async def test_a_card_has_its_info_here_and_its_counters_in_the_source_nic(names
     assert not values.keys() & NIC.metrics.keys()
 
 
+async def test_a_card_has_no_name_that_another_has(namespaces):
+    """A pod that may administer its devices can give a card any alias; the source nic has it under its address too."""
+    cards = namespaces.add("cni-1").cards
+    cards.add(hardware("net1", 3, "0000:18:00.0", alias="eth2"))
+    cards.add(hardware("net2", 4, "0000:19:00.0", alias="eth3"))
+    cards.add(hardware("net3", 5, "0000:1a:00.0", alias="eth3"))
+    found, _ = await read(namespaces)
+    devices = {name: found["cni-1", name]["info"]["host_device"] for name in ("net1", "net2", "net3")}
+    assert devices == {"net1": "0000:18:00.0", "net2": "eth3", "net3": "0000:1a:00.0"}
+
+
 async def test_pods_of_the_host_network_are_listed_without_a_device(namespaces, tmp_path, monkeypatch):
     port_with_functions(tmp_path, PORT, rdma="mlx5_0")
     async with opened(namespaces, sysfs=tmp_path) as source:
@@ -169,6 +184,26 @@ async def test_owner_lookup_that_takes_long_delays_no_read(namespaces, monkeypat
         assert ("cni-1", "net1") in rows(await source.read())
         hang.set()
         assert ("cni-1", "net1") in rows(await source.read())
+
+
+async def test_a_read_after_one_that_failed_waits_for_the_same_lookup_of_owners(namespaces, monkeypatch):
+    namespaces.add("cni-1").add("net1", 3)
+    async with opened(namespaces) as source:
+        begun, go = [], asyncio.Event()
+
+        async def refresh():
+            begun.append(1)
+            await go.wait()
+            return []
+
+        monkeypatch.setattr(source._identities, "refresh", refresh)
+        monkeypatch.setattr(source._all, "_list_all", lambda: (_ for _ in ()).throw(raised(errno.EIO)))
+        with pytest.raises(SourceError):
+            await source.read()
+        monkeypatch.setattr(source._all, "_list_all", namespaces.list_all)
+        asyncio.get_running_loop().call_later(0.05, go.set)
+        assert ("cni-1", "net1") in rows(await source.read())
+        assert len(begun) == 1
 
 
 # --- virtual functions
@@ -232,6 +267,62 @@ async def test_port_without_functions_in_use_is_exhausted_only_when_all_are_in_p
         "virtual_functions_limit": 8,
         "virtual_functions_in_pods": 1,
     }
+
+
+async def test_counters_that_a_port_does_not_return_are_absent_and_not_those_of_the_kernel(namespaces, tmp_path):
+    """They would look like a reset, and as an increase by all bytes when the port returns its own again."""
+    with_function(namespaces, tmp_path)
+    async with opened(namespaces, sysfs=tmp_path) as source:
+        assert rows(await source.read())["cni-1", "net1"]["receive_bytes_total"] == 1100
+        namespaces.function_answers.clear()
+        namespaces.request = lambda _kind, _body: (_ for _ in ()).throw(raised(errno.EBUSY))
+        reading = await source.read()
+    values = rows(reading)["cni-1", "net1"]
+    assert values.get("receive_bytes_total") is None
+    assert values.get("transmit_packets_total") is None
+    assert values["receive_errors_total"] == KERNEL["rx_errors"]
+    assert values["info"]["traffic"] == "function"
+    assert reasons(reading) == [("eth2", "ebusy")]
+
+
+async def test_port_that_goes_while_it_is_looked_at_loses_no_other_fact(namespaces, tmp_path, monkeypatch):
+    with_function(namespaces, tmp_path)
+    namespaces.add("cni-2").add("net1", 3)
+
+    def iterdir(folder):
+        if folder.name == PORT:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return original(folder)
+
+    original = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    found, reading = await read(namespaces, sysfs=tmp_path)
+    assert found["cni-2", "net1"]["info"]["host_device"] == "eth2"
+    assert not reading.failures
+
+
+async def test_port_of_a_function_is_no_representor(namespaces, tmp_path):
+    """In the mode switchdev the representors have the same parent, and may be listed before the port."""
+    port = namespaces.host.devices.pop("eth2")
+    for number in range(2):
+        namespaces.host.add(hardware(f"eth2_{number}", 258 + number, PORT, phys_port_name=f"pf0vf{number}"))
+    namespaces.host.add(port)
+    with_function(namespaces, tmp_path)
+    found, _ = await read(namespaces, sysfs=tmp_path)
+    assert found["cni-1", "net1"]["info"]["host_device"] == "eth2"
+    assert found["cni-1", "net1"]["receive_bytes_total"] == 1100
+    assert "eth2" in found
+    assert "eth2_0" not in found
+
+
+async def test_port_of_a_function_may_be_an_infiniband_port(namespaces, tmp_path):
+    """Linux sets the kind of IP over InfiniBand for the port itself too, not for its partitions only."""
+    namespaces.host.devices.clear()
+    namespaces.host.add(hardware("ib0", 2, PORT, hardware=32, kind="ipoib"))
+    with_function(namespaces, tmp_path)
+    found, _ = await read(namespaces, sysfs=tmp_path)
+    assert found["cni-1", "net1"]["info"]["host_device"] == "ib0"
+    assert found["ib0"]["virtual_functions_in_pods"] == 1
 
 
 async def test_port_whose_functions_cannot_be_read_loses_only_them(namespaces, tmp_path):
@@ -298,6 +389,38 @@ async def test_namespace_that_fails_loses_only_itself(namespaces):
     assert reasons(reading) == [("cni-1", "enobufs")]
 
 
+async def test_two_devices_of_one_name_lose_no_other(namespaces):
+    """A pod may rename its devices during a dump, and may name them so that two look alike as text."""
+    one = namespaces.add("cni-1")
+    one.add(r"\xff", 3)
+    one.add(r"\xff", 4)
+    namespaces.add("cni-2").add("net1", 3)
+    found, _ = await read(namespaces)
+    assert {key for key in found if isinstance(key, tuple)} == {("cni-1", r"\xff"), ("cni-2", "net1")}
+
+
+async def test_of_many_devices_in_a_namespace_the_cards_and_the_oldest_are_read(namespaces):
+    one = namespaces.add("cni-1")
+    for index in range(70, 2, -1):
+        one.add(f"m{index}", index)
+    one.cards.add(hardware("net1", 99, "0000:18:00.0"))
+    found, reading = await read(namespaces)
+    devices = {key[1] for key in found if isinstance(key, tuple)}
+    assert devices == {"net1", *(f"m{index}" for index in range(3, 66))}
+    assert reasons(reading) == [("cni-1", "too_many_nics")]
+
+
+async def test_of_too_many_nics_those_of_namespaces_with_few_have_series(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.tables.MAX_NICS", 4)
+    for number, nics in enumerate((3, 1, 2)):
+        one = namespaces.add(f"cni-{number}")
+        for index in range(nics):
+            one.add(f"net{index}", index + 3)
+    found, reading = await read(namespaces)
+    assert [key for key in found if isinstance(key, tuple)] == [("cni-1", "net0"), ("cni-2", "net0"), ("cni-2", "net1")]
+    assert reasons(reading) == [("", "too_many_nics")]
+
+
 async def test_without_the_right_to_enter_there_is_one_failure_and_no_series(namespaces):
     for number in range(3):
         one = namespaces.add(f"cni-{number}")
@@ -342,6 +465,60 @@ async def test_a_change_of_namespaces_requests_a_read(namespaces, monkeypatch):
         namespaces.add("cni-1")
         source._on_mounts()
         await asyncio.wait_for(source.changed.wait(), 5)
+
+
+async def test_a_namespace_that_ends_during_a_listing_is_closed_by_another(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.source.SETTLE_SECONDS", 0.0)
+    one = namespaces.add("cni-1")
+    async with opened(namespaces) as source:
+        await source.read()
+        loop, changed = asyncio.get_running_loop(), threading.Event()
+
+        def change():
+            namespaces.remove(one)
+            source._on_mounts()
+            changed.set()
+
+        def list_all():
+            listing = namespaces.list_all()
+            if listing.namespaces:
+                loop.call_soon_threadsafe(change)
+                assert changed.wait(5)
+            return listing
+
+        monkeypatch.setattr(source._all, "_list_all", list_all)
+        source._on_mounts()
+        await source._look
+        assert one.closed == 1
+
+
+async def test_a_namespace_that_cannot_be_entered_requests_one_read_only(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.source.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("exporter.sources.pods.source.MIN_READ_GAP", 0.0)
+    async with opened(namespaces) as source:
+        namespaces.add("cni-1").entry_error = raised(errno.EPERM)
+        await source.read()
+        source._on_mounts()
+        await source._look
+        await asyncio.sleep(0.01)
+        assert not source.changed.is_set()
+
+
+async def test_listings_take_a_small_share_of_the_time_while_mounts_change_all_the_time(namespaces, monkeypatch):
+    monkeypatch.setattr("exporter.sources.pods.source.SETTLE_SECONDS", 0.0)
+
+    def list_all():
+        time.sleep(0.02)
+        return namespaces.list_all()
+
+    async with opened(namespaces) as source:
+        monkeypatch.setattr(source._all, "_list_all", list_all)
+        await source.read()
+        before, end = namespaces.listings, time.monotonic() + 0.5
+        while time.monotonic() < end:
+            source._on_mounts()
+            await asyncio.sleep(0.005)
+        assert namespaces.listings - before <= 3  # 0.2 s apart
 
 
 # --- series
