@@ -141,7 +141,7 @@ def _until(look: Callable[[], bool]) -> float:
 
 
 def _idle(*, pods: bool) -> tuple[float, float]:
-    """Return the share of a processor, and the resident MiB, of a daemon that nobody scrapes."""
+    """Return the share of a processor, and the resident MiB, of a daemon that is not scraped."""
     with _daemon(pods=pods) as (pid, _):
         time.sleep(5)
         before, began = cpu_seconds(pid), time.monotonic()

@@ -17,6 +17,7 @@ import msgspec
 from exporter.core.source import Failure
 from exporter.linux.untrusted_files import file_version, newest_regular_files, read_untrusted
 from exporter.sources.common.failures import failure_of
+from exporter.sources.pods.folder_entries import visit_entries
 from exporter.sources.pods.model import PodOwner
 from exporter.sources.pods.pod_names import MAX_SUBDOMAIN, plain_word, pod_owner
 
@@ -207,21 +208,13 @@ class CniResultFolders:
 
 def _listed(folder: Path, failures: list[Failure]) -> dict[str, os.stat_result]:
     """Return lstat of the files of a folder by path, of too many the newest."""
-    found = {}
-    try:
-        with os.scandir(folder) as entries:
-            for place, entry in enumerate(entries):
-                if place >= MAX_ENTRIES:
-                    failures.append(
-                        Failure(str(folder), "too_many_files", f"{folder}: more than {MAX_ENTRIES} entries")
-                    )
-                    break
-                with suppress(FileNotFoundError):  # the pod was removed meanwhile
-                    found[entry.path] = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        failures.append(failure_of(str(folder), error, folder))
+    found: dict[str, os.stat_result] = {}
+
+    def visit(entry: "os.DirEntry[str]") -> None:
+        with suppress(FileNotFoundError):  # the pod was removed meanwhile
+            found[entry.path] = entry.stat(follow_symlinks=False)
+
+    visit_entries(folder, MAX_ENTRIES, failures, visit)
     selected, excluded = newest_regular_files(found, MAX_FILES)
     if excluded:
         detail = f"{folder}: more than {MAX_FILES} results; the newest are read"

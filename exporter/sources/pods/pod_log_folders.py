@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from exporter.core.source import Failure
-from exporter.sources.common.failures import failure_of
+from exporter.sources.pods.folder_entries import visit_entries
 from exporter.sources.pods.model import PodOwner
 from exporter.sources.pods.pod_names import pod_owner
 
@@ -17,22 +17,14 @@ MAX_ENTRIES = 20_000
 
 def read_log_folders(folder: Path, failures: list[Failure]) -> dict[str, PodOwner]:
     """Return pods by UID; what cannot be read is appended to `failures`, a missing folder is no failure. Blocks."""
-    found = {}
-    try:
-        with os.scandir(folder) as entries:
-            for place, entry in enumerate(entries):
-                if place >= MAX_ENTRIES:
-                    failures.append(
-                        Failure(str(folder), "too_many_files", f"{folder}: more than {MAX_ENTRIES} entries")
-                    )
-                    break
-                pod = pod_of_folder(entry.name) if entry.is_dir(follow_symlinks=False) else None
-                if pod is not None:
-                    found[pod.pod_uid] = pod
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        failures.append(failure_of(str(folder), error, folder))
+    found: dict[str, PodOwner] = {}
+
+    def visit(entry: "os.DirEntry[str]") -> None:
+        pod = pod_of_folder(entry.name) if entry.is_dir(follow_symlinks=False) else None
+        if pod is not None:
+            found[pod.pod_uid] = pod
+
+    visit_entries(folder, MAX_ENTRIES, failures, visit)
     return found
 
 
