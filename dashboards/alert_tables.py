@@ -1,6 +1,6 @@
-"""Tables of the alerts that fire: of the whole fabric, of a host, of switches and of jobs.
+"""Tables of the alerts that fire or are pending: of the whole fabric, of a host, of switches and of jobs.
 
-Alerts of one name and one job are one row, with the place if it is one, else with the names of the first two, and the
+An alert is pending from the begin of its trouble on, while a tile may be red already. Alerts of one name and one job are one row, with the place if it is one, else with the names of the first two, and the
 number of others.
 """
 
@@ -12,7 +12,7 @@ from tables import Column, table_of
 from training_joins import first_cause, in_words
 
 SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
-ROLES = meaning({"cause": ("alert", "text"), "consequence": ("consequence", FAINT)})
+ROLES = meaning({"cause": ("alert", "text"), "consequence": ("consequence", FAINT), "pending": ("pending", "text")})
 
 KEY = ("severity", "role", "alertname", "train_job")
 """Labels by which rows are distinguished."""
@@ -20,11 +20,13 @@ KEY = ("severity", "role", "alertname", "train_job")
 PLACES = ("host", "switch", "place")
 """Labels that name a place. Several are in `place`: a single host or switch has a board, to which its name links."""
 
-PLURALS: Mapping[str, str] = MappingProxyType({"rail": "rails", "port": "ports", "rank": "ranks"})
+PLURALS: Mapping[str, str] = MappingProxyType({"rail": "rails", "device": "devices", "port": "ports", "rank": "ranks"})
 """Labels of parts of a place, and words for several of them, which are counted."""
 
 FIRST_CAUSE = "first_cause"
 """A column of alerts of jobs: the likeliest cause, with its place."""
+
+DETAILS = ("host", "rail", "device", "switch", "port", "place", "rank", FIRST_CAUSE)
 
 WIDTHS: Mapping[str, int] = MappingProxyType(
     {
@@ -35,7 +37,8 @@ WIDTHS: Mapping[str, int] = MappingProxyType(
         "switch": 75,
         "place": 205,
         "rail": 60,
-        "port": 100,
+        "device": 80,
+        "port": 105,
         "rank": 60,
         FIRST_CAUSE: 230,
     }
@@ -49,12 +52,12 @@ WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 90, "host": 1
 def firing(
     title: str,
     *matchers: str,
-    details: Sequence[str] = (*PLACES, *PLURALS, FIRST_CAUSE),
+    details: Sequence[str] = DETAILS,
     width: int,
     height: int = HEIGHT,
-    absent: str = "no alert fires",
+    absent: str = "no alert fires or is pending",
 ) -> Panel:
-    """Return the table of alerts that fire: critical ones first, causes before consequences, then the oldest.
+    """Return the table of alerts: critical ones first, causes before consequences and pending ones, then the oldest.
 
     Args:
         title: Title of the panel.
@@ -62,14 +65,15 @@ def firing(
         details: Labels that are shown beside those by which rows are distinguished.
         width: Width of the panel.
         height: Height of the panel.
-        absent: Text if no alert fires.
+        absent: Text if there is no alert.
     """
     rows = f"min by (row, {', '.join(KEY)}) ({_alerts(matchers)})"
     return table_of(
         title,
-        "Alerts that fire: what is wrong, where, and since when. A consequence is an alert that Alertmanager mutes, as"
-        " another one that fires is its cause. Alerts of one name and job are one row, with the places, the oldest"
-        " first. The runbook of each is docs/runbooks/ and its name.",
+        "What is wrong, where, and since when: the time at which it began. An alert that is pending fires if it lasts. A"
+        " consequence is an alert that Alertmanager mutes, as another one that fires is its cause. The port is that of"
+        " the switch. Alerts of one name and job are one row, with the places, the oldest first. The runbook of each is"
+        " docs/runbooks/ and its name.",
         [
             Column("since", "dateTimeAsIsoNoDateIfToday", f"1000 * {rows}", width=85),
             *([Column("for", "s", f"time() - {rows}", decimals=0, width=70)] if width == FULL else ()),
@@ -89,15 +93,16 @@ def firing(
 
 
 def number_of_rows(matchers: str) -> str:
-    """Return the query for the number of rows of the table; 0 only where the rules are loaded, as records show."""
-    return f"count(count by (row) ({_alerts([matchers])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
+    """Return the query for the number of rows that fire; 0 only where the rules are loaded, as records show."""
+    fires = f'{matchers}, role!="pending"'
+    return f"count(count by (row) ({_alerts([fires])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
 
 
 def _alerts(matchers: Sequence[str], label: str = "") -> str:
-    """Return the query for the times since which alerts fire, as recorded; with a label, for those that have it."""
+    """Return the query for the times since which there are alerts, as recorded; with a label, for those that have it."""
     with_label = f', {label}!=""' if label else ""
     found = " or ".join(
-        f'alert:fabric_firing:since{{alertname=~"Fabric.+"{one}{with_label}}}' for one in matchers or ("",)
+        f'alert:fabric_active:since{{alertname=~"Fabric.+"{one}{with_label}}}' for one in matchers or ("",)
     )
     return f"({found})" if len(matchers) > 1 else found
 
@@ -106,7 +111,8 @@ def _detail(matchers: Sequence[str], label: str) -> str:
     """Return the query for the value of a label in each row, or the number of its values."""
     if label == FIRST_CAUSE:
         cause = in_words(f"max by (train_job, cause, name, port) ({first_cause('{}')})")
-        rows = f"group by (row, train_job) ({_alerts(matchers, 'train_job')})"
+        of_jobs = [f'{one}, layer="nccl"' for one in matchers or ("",)]
+        rows = f"group by (row, train_job) ({_alerts(of_jobs, 'train_job')})"
         return f"group by (row, {label}) ({rows} * on (train_job) group_left ({label}) {cause})"
     one = f"group by (row, {label}) ({_alerts(matchers, label)}) and on (row) {_values(matchers, label)} == 1"
     if label == "place":

@@ -53,18 +53,30 @@ from tables import Column, grid, table_of
 LATE_RANKS = "host:fabric_nccl_straggler:count"
 """Recorded: the verdicts are those of collectors, and the hosts of ranks are exported by the hosts."""
 
-_ALERTS = meaning({3: ("critical", "red"), 2: ("warning", "orange"), 1: ("consequence", FAINT)})
+_ALERTS = meaning(
+    {4: ("critical", "red"), 3: ("warning", "orange"), 2: ("pending", "text"), 1: ("consequence", FAINT)}
+)
 """Worst alert of a host; that of one whose fault is a consequence of others is less than any cause."""
 
+_ACTIVE = 'alert:fabric_active:since{alertname=~"Fabric.+", host!=""'
+
 _ALERT = " or ".join(
-    f'{value} * group by (host) (alert:fabric_firing:since{{alertname=~"Fabric.+", host!="", {which}}})'
-    for value, which in ((3, 'role="cause", severity="critical"'), (2, 'role="cause"'), (1, 'role="consequence"'))
+    f"{value} * group by (host) ({_ACTIVE}, {which}}})"
+    for value, which in (
+        (4, 'role="cause", severity="critical"'),
+        (3, 'role="cause"'),
+        (2, 'role="pending"'),
+        (1, 'role="consequence"'),
+    )
 )
+
+_SINCE = f"1000 * min by (host) ({_ACTIVE}}})"
+"""When the first alert of each host that is active began, in milliseconds."""
 
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
-    return [*_counts(), firing("Firing alerts", width=FULL, height=8), _hosts_with_faults(), *_trends()]
+    return [*_counts(), firing("Alerts that fire or are pending", width=FULL, height=8), _hosts_with_faults(), *_trends()]
 
 
 def _counts() -> list[Panel]:
@@ -202,12 +214,13 @@ def _tile(
 def _hosts_with_faults() -> Panel:
     return table_of(
         "Hosts with faults (paused, pausing: of time; retr.: of packets)",
-        "The worst alert of each host, causes before consequences of other faults; RDMA ports that are down or"
+        "The worst alert of each host, causes before consequences of other faults, and when the first one began; RDMA ports that are down or"
         " missing, are slow, or went down in the last 2 minutes (ended: in the last 10); PCIe links that are slow;"
         " share of the last 5 minutes in pause by the switch (paused), and of the switch by the host (pausing);"
         " retransmitted packets (retr.); lost FEC blocks, as flaps; ranks that the job waits for.",
         [
             Column("Alert", "short", _ALERT, _ALERTS, width=100),
+            Column("Since", "dateTimeAsIsoNoDateIfToday", _SINCE, width=80),
             _count("Down", f"({MISSING} > 0) * {ON_HOST}"),
             _count("Slow", f"({SLOW} > 0) * {ON_HOST}"),
             _recent("Flaps", f"{FLAPS} > bool 0", f"{FLAPS_RECENTLY} > bool 0"),

@@ -89,12 +89,12 @@ def test_an_alert_that_fires_has_its_role_its_place_and_its_begin(program, tmp_p
         + [{"series": 'host:fabric_nccl_job:info{host="gpu-001",train_job="4711"}', "values": "1x9"}],
         "promql_expr_test": [
             {
-                "expr": "alert:fabric_firing:since",
+                "expr": "alert:fabric_active:since",
                 "eval_time": "8m",
                 "exp_samples": [
                     {
                         "labels": series(
-                            "alert:fabric_firing:since",
+                            "alert:fabric_active:since",
                             {name: labels[name] for name in kept if name in labels}
                             | shown
                             | {"row": row(labels, shown)},

@@ -168,7 +168,7 @@ def firing(severity: str, role: str, name: str, **labels: str) -> str:
     every = {"severity": severity, "role": role, "alertname": name} | labels
     every["row"] = f"{severity}/{role}/{name}/{job}"
     return (
-        f"alert:fabric_firing:since{{{','.join(f'{key}={chr(34)}{value}{chr(34)}' for key, value in every.items())}}}"
+        f"alert:fabric_active:since{{{','.join(f'{key}={chr(34)}{value}{chr(34)}' for key, value in every.items())}}}"
     )
 
 

@@ -114,7 +114,7 @@ every_target = pytest.mark.parametrize(("panel", "target"), TARGETS.values(), id
 
 RULES = ("fabric-records.yml", "fabric.yml")
 
-OF_ALL_TARGETS = {"alert:fabric_firing:since", "host:fabric_nccl_job:info", "host:fabric_nccl_straggler:count"} | {
+OF_ALL_TARGETS = {"alert:fabric_active:since", "host:fabric_nccl_job:info", "host:fabric_nccl_straggler:count"} | {
     "train_job:fabric_firing:since"
 }
 """Records without a job and an instance, as they are of alerts, or join series of hosts and collectors."""
