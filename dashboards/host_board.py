@@ -352,7 +352,7 @@ def pauses() -> list[Panel]:
                 for way, verb in (("transmit", "pausing"), ("receive", "paused"))
             ],
             top=1,
-            limits=Limits(0.1, 0.5),
+            limits=PAUSE_SHARES,
         ),
         lines(
             "Paused by the switch (PFC, 802.3x), of time",
@@ -361,7 +361,7 @@ def pauses() -> list[Panel]:
             "percentunit",
             [Query(_paused("receive"), "{{device}}")],
             top=1,
-            limits=Limits(0.1, 0.5),
+            limits=PAUSE_SHARES,
         ),
         lines(
             "Pausing the switch (PFC, 802.3x), of time",
@@ -370,7 +370,7 @@ def pauses() -> list[Panel]:
             "percentunit",
             [Query(_paused("transmit"), "{{device}}")],
             top=1,
-            limits=Limits(0.1, 0.5),
+            limits=PAUSE_SHARES,
         ),
         lines(
             "PFC frames by priority",

@@ -89,6 +89,7 @@ def lines(
 
     Of `events`, which are rare, only series above 0 are shown. `absent` is the text if there is no series.
     """
+    queries = [*queries]
     if events:
         queries = [Query(f"{one.expr} > 0", one.legend) for one in queries]
     panel = (
@@ -114,9 +115,22 @@ def lines(
     if decimals is not None:
         panel.decimals(decimals)
     if limits is not None:
-        style = common.GraphThresholdsStyleConfig().mode(shapes.GraphThresholdsStyleMode.DASHED)
-        panel.thresholds(thresholds(limits)).thresholds_style(style)
+        panel.thresholds(thresholds(limits))
+        _draw_limits(panel, unit, limits, len(queries))
     return panel
+
+
+def _draw_limits(panel: timeseries.Panel, unit: str, limits: Limits, place: int) -> None:
+    """Add a dashed line for each limit, with its value in the legend; thresholds of Grafana have no text."""
+    for number, (value, color) in enumerate(((limits.warning, "orange"), (limits.bad, "red"))):
+        text = f"limit {100 * value:.6g} %" if unit == "percentunit" else f"limit {value:g}"
+        (target,) = targets_of([Query(f"vector({value})", text)])
+        panel.with_target(target.ref_id(letter(place + number)))
+        looks = {
+            "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
+            "color": {"mode": "fixed", "fixedColor": color},
+        }
+        panel.override_by_name(text, [model.DynamicConfigValue(id_val=name, value=one) for name, one in looks.items()])
 
 
 def number(
@@ -169,8 +183,8 @@ def number(
         panel.decimals(decimals)
     if name:
         panel.text_mode(shapes.BigValueTextMode.VALUE_AND_NAME)
-        if width >= QUARTER:  # else Grafana's choice, which fits
-            panel.text(common.VizTextDisplayOptions().title_size(14).value_size(22))
+        if width >= SIXTH:  # else Grafana's choice, which fits
+            panel.text(common.VizTextDisplayOptions().title_size(14 if width >= QUARTER else 12).value_size(22))
     if link:
         panel.data_links([dashboard.DashboardLink("Show more").url(board_link(link))])
     return panel
