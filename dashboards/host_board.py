@@ -41,7 +41,13 @@ def ports() -> list[Panel]:
     """Return the panels of the first screen: the host's health, and its ports one by one."""
     return [
         *_counts(),
-        firing("Alerts of this host", ', host="$host"', details=("rail", "rank"), width=FULL, height=5),
+        firing(
+            "Alerts of this host",
+            ', host="$host"',
+            details=("rail", "device", "switch", "port", "rank"),
+            width=FULL,
+            height=5,
+        ),
         _ports(),
     ]
 

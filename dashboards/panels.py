@@ -3,7 +3,7 @@
 In a query `{}` is replaced by the selection of jobs and instances by the dashboard's variables.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -116,16 +116,20 @@ def lines(
         panel.decimals(decimals)
     if limits is not None:
         panel.thresholds(thresholds(limits))
-        _draw_limits(panel, unit, limits, len(queries))
+        _draw_limits(panel, unit, limits, queries)
     return panel
 
 
-def _draw_limits(panel: timeseries.Panel, unit: str, limits: Limits, place: int) -> None:
-    """Add a dashed line for each limit, with its value in the legend; thresholds of Grafana have no text."""
+def _draw_limits(panel: timeseries.Panel, unit: str, limits: Limits, queries: Sequence[Query]) -> None:
+    """Add a dashed line for each limit, with its value in the legend, as thresholds of Grafana have no text.
+
+    Where there are no series there is no line, so that the panel shows its text.
+    """
+    present = " or ".join(f"count({one.expr})" for one in queries)
     for number, (value, color) in enumerate(((limits.warning, "orange"), (limits.bad, "red"))):
         text = f"limit {100 * value:.6g} %" if unit == "percentunit" else f"limit {value:g}"
-        (target,) = targets_of([Query(f"vector({value})", text)])
-        panel.with_target(target.ref_id(letter(place + number)))
+        (target,) = targets_of([Query(f"0 * ({present}) + {value}", text)])
+        panel.with_target(target.ref_id(letter(len(queries) + number)))
         looks = {
             "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
             "color": {"mode": "fixed", "fixedColor": color},

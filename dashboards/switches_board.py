@@ -184,18 +184,23 @@ def _ports_with_faults() -> Panel:
         " second, over 2 minutes; over: there were some in the last 10); with the neighbour by LLDP. A port to a host"
         " is slow if it is slower than the middle one of its switch.",
         [
-            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY, width=60),
+            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY, width=55),
             Column("Speed", "bps", _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"), limits=ANY, width=75),
             *(
-                Column(name, "short", _with_peer(now_or_over(of(NOW), of(RECENTLY))), OVER, LOSSES, width=85)
-                for name, of in (("Errors/s", _errors), ("FEC/s", _fec_lost), ("Discards/s", _discards))
+                Column(name, "short", _with_peer(now_or_over(of(NOW), of(RECENTLY))), OVER, LOSSES, width=width)
+                for name, of, width in (
+                    ("Errors/s", _errors, 75),
+                    ("FEC/s", _fec_lost, 65),
+                    ("Discards/s", _discards, 90),
+                )
             ),
         ],
         labels=["switch", "port", "peer"],
-        worst=("-switch", "-port"),
+        worst=("Down", "Speed", "Errors/s", "FEC/s", "Discards/s", "-switch", "-port"),
         absent="no port of the switches that are polled",
         width=10,
         height=9,
+        widths={"switch": 80, "port": 110, "peer": 85},
     )
 
 
