@@ -38,12 +38,12 @@ WIDTHS: Mapping[str, int] = MappingProxyType(
         "train_job": 80,
         "host": 85,
         "switch": 75,
-        "place": 250,
+        "place": 240,
         "rail": 60,
         "device": 80,
         "port": 105,
         "rank": 60,
-        FIRST_CAUSE: 215,
+        FIRST_CAUSE: 230,
     }
 )
 """Widths of columns in pixels; names of alerts have the room that others leave."""

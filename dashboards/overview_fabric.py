@@ -1,6 +1,6 @@
 """Rows of the overview about switches and jobs."""
 
-from joins import JOBS_OF, PHYSICAL, RANK_INFO
+from joins import JOBS_OF, PAUSE_SHARES, PAUSES, PHYSICAL, RANK_INFO
 from panels import ANY, FULL, THIRD, Limits, Panel, Query, lines
 from tables import Column, table_of, top_list
 from training_joins import port_faults
@@ -58,9 +58,9 @@ def jobs() -> list[Panel]:
     return [
         table_of(
             "Jobs on hosts with faults",
-            "Hosts of each job with a straggler, a port that is down or missing, slower than expected, or paused by"
-            " the network for more than 1 % of the last 5 minutes. For a slow job that is not listed check the switches"
-            " next, then causes outside the network.",
+            "Hosts of each job with a straggler, a port that is down or missing, slower than expected, paused by"
+            " the network or pausing it for more than 1 % of the last 5 minutes. For a slow job that is not listed"
+            " check the switches next, then causes outside the network.",
             [
                 Column(
                     "Stragglers",
@@ -69,6 +69,13 @@ def jobs() -> list[Panel]:
                     limits=ANY,
                 ),
                 *port_faults(JOBS_OF),
+                Column(
+                    "Pausing, of time",
+                    "percentunit",
+                    f"{JOBS_OF} max by (job, instance) ({PAUSES}) > {PAUSE_SHARES.warning}",
+                    limits=PAUSE_SHARES,
+                    decimals=0,
+                ),
             ],
             labels=["train_job", "host"],
             absent="no job on a host with a fault",

@@ -484,6 +484,7 @@ LIMITS_OF_COLUMNS = {
         "pause_share",
     ),
     ("fabric-overview-Jobs on hosts with faults", "Paused, of time"): ("pause_outlier", "pause_share"),
+    ("fabric-overview-Jobs on hosts with faults", "Pausing, of time"): ("pause_outlier", "pause_share"),
     (RDMA_PORTS, "Paused"): ("pause_outlier", "pause_share"),
     (RDMA_PORTS, "Pausing"): ("pause_outlier", "pause_share"),
     ("fabric-switches-Hosts that pause a switch (PFC)", "Of time"): ("pause_outlier", "pause_share"),
