@@ -84,6 +84,7 @@ NOT_IN_DEMO |= {
         "fabric-host-Alerts of this host",
         "fabric-switches-Alerts of switches, of ports at them, and of exporters",
         "fabric-training-Alerts of jobs",
+        "fabric-infiniband-Alerts of InfiniBand",
     )
     for letter in "ABCDEFG"
 } | {
