@@ -15,7 +15,7 @@ from joins import (
     now_or_over,
     union,
 )
-from panels import ANY, FULL, HALF, QUARTER, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
+from panels import ANY, FULL, HALF, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
 from switches_pauses import TO_HOSTS, hosts_that_pause, switches_that_pause
 from tables import Column, info_table, table_of, top_list
 
