@@ -171,7 +171,7 @@ def _silent_or_restarted() -> Panel:
         labels=["switch"],
         more=[(f"fabric_switch_up{ON} == 0", ("target",))],
         worst=("-State", "-switch"),
-        absent="none of the switches that are polled",
+        absent="none of the polled switches",
         width=5,
         height=9,
     )
@@ -197,7 +197,7 @@ def _ports_with_faults() -> Panel:
         ],
         labels=["switch", "port", "peer"],
         worst=("Down", "Errors/s", "Discards/s", "-switch"),
-        absent="no port of the switches that are polled",
+        absent="no port of the polled switches",
         width=11,
         height=9,
         widths={"switch": 80, "port": 110, "peer": 85},
