@@ -5,6 +5,7 @@ number of others.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from panels import FAINT, FULL, HEIGHT, Panel, meaning
@@ -46,9 +47,20 @@ WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 90, "host": 1
 """The same in a panel of the whole width: names of hosts and switches may be long."""
 
 
+@dataclass(frozen=True, slots=True)
+class OfHosts:
+    """The alerts of some hosts.
+
+    Attributes:
+        hosts: Query for the hosts.
+    """
+
+    hosts: str
+
+
 def firing(
     title: str,
-    *matchers: str,
+    *matchers: str | OfHosts,
     details: Sequence[str] = (*PLACES, *PLURALS, FIRST_CAUSE),
     width: int,
     height: int = HEIGHT,
@@ -58,7 +70,7 @@ def firing(
 
     Args:
         title: Title of the panel.
-        matchers: Further matchers of labels of alerts; alerts of any of several ones are shown.
+        matchers: Further matchers of labels of alerts, or hosts; alerts of any of several ones are shown.
         details: Labels that are shown beside those by which rows are distinguished.
         width: Width of the panel.
         height: Height of the panel.
@@ -93,16 +105,21 @@ def number_of_rows(matchers: str) -> str:
     return f"count(count by (row) ({_alerts([matchers])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
 
 
-def _alerts(matchers: Sequence[str], label: str = "") -> str:
+def _alerts(matchers: Sequence[str | OfHosts], label: str = "") -> str:
     """Return the query for the times since which alerts fire, as recorded; with a label, for those that have it."""
     with_label = f', {label}!=""' if label else ""
-    found = " or ".join(
-        f'alert:fabric_firing:since{{alertname=~"Fabric.+"{one}{with_label}}}' for one in matchers or ("",)
-    )
+    found = " or ".join(_selected(one, with_label) for one in matchers or ("",))
     return f"({found})" if len(matchers) > 1 else found
 
 
-def _detail(matchers: Sequence[str], label: str) -> str:
+def _selected(one: str | OfHosts, with_label: str) -> str:
+    """Return the query for the alerts of one selection."""
+    if isinstance(one, OfHosts):
+        return f'alert:fabric_firing:since{{alertname=~"Fabric.+"{with_label}}} and on (host) {one.hosts}'
+    return f'alert:fabric_firing:since{{alertname=~"Fabric.+"{one}{with_label}}}'
+
+
+def _detail(matchers: Sequence[str | OfHosts], label: str) -> str:
     """Return the query for the value of a label in each row, or the number of its values."""
     if label == FIRST_CAUSE:
         cause = in_words(f"max by (train_job, cause, name, port) ({first_cause('{}')})")
@@ -113,7 +130,7 @@ def _detail(matchers: Sequence[str], label: str) -> str:
         of_job = "count by (train_job) (host:fabric_nccl_job:info)"
         hosts = f"count by (row, train_job) (group by (row, train_job, host) ({_alerts(matchers, 'host')}))"
         whole = f"({hosts} > 1) == on (train_job) group_left () {of_job}"
-        several = [_names(matchers, place) for place in PLACES]
+        several = [names(_alerts(matchers, place), place) for place in PLACES]
         parts = [f'label_replace({whole}, "place", "all hosts", "", "")', *several, one]
     elif label in PLACES:
         parts = [one]
@@ -122,27 +139,31 @@ def _detail(matchers: Sequence[str], label: str) -> str:
     return " or on (row) ".join(parts)
 
 
-def _values(matchers: Sequence[str], label: str) -> str:
+def _values(matchers: Sequence[str | OfHosts], label: str) -> str:
     """Return the query for the number of values of a label in each row."""
     return f"count by (row) (group by (row, {label}) ({_alerts(matchers, label)}))"
 
 
-def _number(matchers: Sequence[str], label: str) -> str:
+def _number(matchers: Sequence[str | OfHosts], label: str) -> str:
     """Return the query for the rows with several values of a label, with the number of these in it."""
     number = f'count_values by (row) ("number", {_values(matchers, label)} > 1)'
     return f'label_replace({number}, "{label}", "$1 {PLURALS[label]}", "number", "(.+)")'
 
 
-def _names(matchers: Sequence[str], label: str) -> str:
+def names(alerts: str, label: str) -> str:
     """Return the query for the rows with several values of a label, with names in `place`: a, b and 2 more.
 
     The oldest come first. PromQL joins labels of series that it has paired, not those of any number of series.
+
+    Args:
+        alerts: Query for the times of alerts, with the label and `row`.
+        label: The label.
     """
-    each = f"min by (row, {label}) ({_alerts(matchers, label)})"
+    each = f"min by (row, {label}) ({alerts})"
     first = f"bottomk by (row) (1, {each})"
     second = f"bottomk by (row) (1, {each} unless on (row, {label}) {first})"
     named = f'label_replace({first}, "first", "$1", "{label}", "(.+)")'
-    others = f'count_values by (row) ("number", {_values(matchers, label)} - 2)'
+    others = f'count_values by (row) ("number", count by (row) (group by (row, {label}) ({alerts})) - 2)'
     counted = f'label_replace({others}, "more", " and $1 more", "number", "([1-9].*)")'
     paired = f"{second} * on (row) group_left (first) {named} * on (row) group_left (more) {counted}"
     return f'label_join(label_join({paired}, "place", ", ", "first", "{label}"), "place", "", "place", "more")'

@@ -4,6 +4,8 @@ Verdicts come from collectors, or from each host if there is none. The host of a
 either case, so the two are joined by job and rank, for any instance.
 """
 
+from collections.abc import Sequence
+
 from joins import MISSING, PAUSE_SHARES, PAUSED
 from panels import ANY, Limits, where
 from tables import Column
@@ -44,8 +46,9 @@ def port_faults(on_hosts: str) -> list[Column]:
     ]
 
 
-LOST_TIME = f"rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])"
-"""Of hosts for their own ranks, of collectors for all ranks of a job."""
+LOST_TIME = f"avg_over_time(rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])[2m:10s])"
+"""Of hosts for their own ranks, of collectors for all ranks of a job. Each adds the loss every few seconds, so that the
+rate between scrapes alternates: its mean does not."""
 
 LOST_GPUS = (
     f"(max by (train_job, cause) ({LOST_TIME} and on (job, instance) fabric_collector_connected{{}})"
@@ -101,6 +104,54 @@ VERDICT = f"({' or on (train_job) '.join([*(_if_fine(*one) for one in _BUT_FINE.
 """The verdict on each job; the worst where hosts without a collector have different ones."""
 
 
+def jobs_with(verdict: str, which: str = "") -> str:
+    """Return the query for 1 for each job of which this is the worst verdict, of `which` of them, else 0."""
+    worse = WORST_FIRST[: WORST_FIRST.index(verdict)]
+    found = f"{_any_of([verdict])} unless on (train_job) {_any_of(worse)}" if worse else _any_of([verdict])
+    return f"(({found}) {which} or 0 * {by_job('fabric_nccl_verdict')})"
+
+
+def _any_of(verdicts: Sequence[str]) -> str:
+    chosen = where(f'train_job=~"$train_job", verdict=~"{"|".join(verdicts)}"')
+    return f"max by (train_job) (fabric_nccl_verdict{chosen} == 1)"
+
+
+DELAYED = f"({' or '.join([_any_of(WORST_FIRST[:4]), SLOWED, LOW_BANDWIDTH])})"
+"""Jobs with a verdict that names a delay, and those that are slower than they were, or have a low bandwidth."""
+
+MAY_BE_NETWORK = f"({' or '.join([_any_of(['hang', 'network_bound']), SLOWED, LOW_BANDWIDTH])})"
+"""Those of them that a port of a host may delay: late ranks and uneven work are more often before the network."""
+
+SEEN = "6h:30s"
+"""How far back, and how exactly, the begin of something is found that has no metric of its age."""
+
+_SEEN_SECONDS = 6 * 3600 - 60
+
+JUDGED_SINCE = f"(time() - {by_job('fabric_nccl_verdict_seconds')})"
+"""When the verdict on each job changed."""
+
+
+def _last_without(good: str, jobs: str) -> str:
+    return (
+        f"(max_over_time(timestamp({good})[{SEEN}]) and on (train_job) {_any_of(['fine'])} and on (train_job) {jobs})"
+    )
+
+
+SINCE = (
+    f"({_last_without(f'{TIME_OVER_BEST} <= 1.15', SLOWED)}"
+    f" or on (train_job) {_last_without(f'{BANDWIDTH} >= {LOW.warning}', LOW_BANDWIDTH)}"
+    f" or on (train_job) {JUDGED_SINCE})"
+)
+"""When the delay of each job began: of one that is slower, or has a low bandwidth, the last time that it was not so."""
+
+
+def seen_since(metric: str, by: str) -> str:
+    """Return the query for when each present series was first seen, or for the time of the verdict if that is later."""
+    first = f"min by ({by}) (min_over_time(timestamp({metric})[{SEEN}]) and {metric})"
+    later = f"({first} > on (train_job) group_left () {JUDGED_SINCE} > time() - {_SEEN_SECONDS})"
+    return f"({later} or on ({by}) (0 * max by ({by}) ({metric}) + on (train_job) group_left () {JUDGED_SINCE}))"
+
+
 def with_host(expr: str) -> str:
     """Join the host of ranks; a rank without a known host is kept without it."""
     return f"({expr} * {HOST} or on (job, instance, train_job, rank) {expr})"
@@ -117,25 +168,6 @@ def first_cause(selection: str = JOBS) -> str:
     names = f"count by (train_job, cause) (count by (train_job, cause, name) ({likeliest}))"
     several = f'label_replace({names} > 1, "name", "several places", "", "")'
     return f"topk by (train_job) (1, {several} or on (train_job) {likeliest})"
-
-
-def first_alert() -> str:
-    """Return the query for the alert about a port of the hosts of each job with a low bandwidth that came first.
-
-    Critical ones come before warnings. As a cause it has its name and the host, or the number of hosts.
-    """
-    alerts = 'train_job:fabric_firing:since{train_job=~"$train_job"'
-    first = " or on (train_job) ".join(
-        f'bottomk by (train_job) (1, min by (train_job, alertname) ({alerts}, severity="{one}"}}))'
-        for one in ("critical", "warning")
-    )
-    each = f"group by (train_job, alertname, host) ({alerts}}})"
-    hosts = f"count by (train_job, alertname) ({each})"
-    one = f'label_replace({each} and on (train_job, alertname) {hosts} == 1, "name", "$1", "host", "(.+)")'
-    number = f'count_values by (train_job, alertname) ("number", {hosts} > 1)'
-    several = f'label_replace({number}, "name", "$1 hosts", "number", "(.+)")'
-    found = f"({one} or {several}) and on (train_job, alertname) ({first}) and on (train_job) {LOW_BANDWIDTH}"
-    return f'max by (train_job, cause, name) (label_replace({found}, "cause", "$1", "alertname", "(.+)"))'
 
 
 def in_words(causes: str) -> str:

@@ -1,0 +1,130 @@
+"""Queries for the likely causes of the delay of each job, as rows of a table.
+
+A collector has them, with a confidence. Of a job that may be delayed by the network and has none, the alerts about
+ports of its hosts are listed, one row for each name. If there are none either, that is a row too, so that it is not
+mistaken for a good sign.
+"""
+
+from alert_tables import names
+from joins import PORTS_OF_A_DAY, SWITCH_PORTS
+from training_joins import DELAYED, JOBS, MAY_BE_NETWORK, SINCE, first_cause, in_words, seen_since
+
+ANY_TARGET = '{job=~".+", instance=~".+"}'
+"""Hosts have their ports, collectors the causes, and pollers the switches."""
+
+ROW = "row"
+"""The label by which rows are distinguished."""
+
+_CONFIDENCE = f"fabric_nccl_cause_confidence{JOBS}"
+_IS_SWITCH = f'label_replace(group by (switch) (fabric_switch_up{ANY_TARGET}), "name", "$1", "switch", "(.+)")'
+_COLLECTORS = f"on () count(fabric_collector_connected{ANY_TARGET})"
+
+
+def _rows(causes: str) -> str:
+    return f'label_join({causes}, "{ROW}", "/", "train_job", "cause", "name", "port")'
+
+
+def _alerts(matchers: str = "") -> str:
+    """Return the query for alerts about ports of the hosts of jobs without causes that the network may delay."""
+    found = f'train_job:fabric_firing:since{{train_job=~"$train_job"{matchers}}}'
+    named = f'label_replace({found}, "cause", "$1", "alertname", "(.+)")'
+    which = f"and on (train_job) {MAY_BE_NETWORK} unless on (train_job) {_CONFIDENCE}"
+    return f'(label_join({named}, "{ROW}", "/", "train_job", "cause") {which})'
+
+
+FOUND = _rows(f"max by (train_job, cause, name, port, peer, peer_port) ({_CONFIDENCE})")
+"""The causes that collectors find, with their confidence."""
+
+_ALERTS = _alerts()
+_ALONE = (
+    f"(group by ({ROW}, host) ({_ALERTS}) and on ({ROW}) count by ({ROW}) (group by ({ROW}, host) ({_ALERTS})) == 1)"
+)
+"""The hosts of alerts that one host has."""
+
+
+def _none(text: str, condition: str) -> str:
+    """Return the query for the rows of delayed jobs without a cause."""
+    without = f"unless on (train_job) {_CONFIDENCE} unless on (train_job) {_ALERTS}"
+    jobs = f"({SINCE} and on (train_job) {DELAYED} {condition} {without})"
+    return f'label_join(label_replace({jobs}, "cause", "{text}", "", ""), "{ROW}", "/", "train_job")'
+
+
+def _renamed(causes: str, **labels: str) -> str:
+    """Copy labels, each to the name before it; of a port of a device the name of the device."""
+    for new, old in labels.items():
+        pattern = "(.+?)(:[0-9]+)?" if new == "device" else "(.+)"
+        causes = f'label_replace({causes}, "{new}", "$1", "{old}", "{pattern}")'
+    return causes
+
+
+_AT_HOST = _renamed(f"({FOUND} unless on (name) {_IS_SWITCH})", host="name", device="port")
+_AT_SWITCH = _renamed(f"({FOUND} and on (name) {_IS_SWITCH})", switch="name", switch_port="port")
+_IS_UPLINK = f"on (peer) {_renamed(_IS_SWITCH, peer='name')}"
+
+
+def _by_device(ports: str, labels: str) -> str:
+    """Return the query for labels of the ports of hosts, by the name of the RDMA or the network device."""
+    either = f'{ports} or label_replace({ports}, "device", "$1", "netdev", "(.+)")'
+    return f"topk by (host, device) (1, max by (host, device, {labels}) ({either}))"
+
+
+def hosts() -> str:
+    """Return the query for the host of each row that has one, and its device if it is known."""
+    behind = _renamed(f"({_AT_SWITCH} unless {_IS_UPLINK})", host="peer", device="peer_port")
+    return f"{_AT_HOST} or on ({ROW}) {behind} or on ({ROW}) {_ALONE}"
+
+
+def switches() -> str:
+    """Return the query for the switch and its port of each row: that of the cause, or at the other end of its link."""
+    ports = SWITCH_PORTS.replace("{}", ANY_TARGET)
+    by_mac = (
+        f"{_AT_HOST} * on (host, device) group_left (switch, switch_port) {_by_device(ports, 'switch, switch_port')}"
+    )
+    uplink = f'label_join({_AT_SWITCH} and {_IS_UPLINK}, "switch_port", " to ", "port", "peer")'
+    peer = _renamed(_AT_HOST, switch="peer", switch_port="peer_port")
+    return f" or on ({ROW}) ".join([uplink, _AT_SWITCH, by_mac, peer])
+
+
+def rails() -> str:
+    """Return the query for the rail of each row with a device that has one."""
+    ports = PORTS_OF_A_DAY.replace("{}", ANY_TARGET)
+    return f"{_AT_HOST} * on (host, device) group_left (rail) {_by_device(ports, 'rail')}"
+
+
+def since() -> str:
+    """Return the query for when each cause began, in milliseconds, which every row has."""
+    found = _rows(seen_since(_CONFIDENCE, "train_job, cause, name, port"))
+    alerts = 'min by (host, rail) (alert:fabric_firing:since{layer=~"rdma|nic|pci", rail!=""})'
+    earlier = f"min by ({ROW}, train_job, cause) (0 * {rails()} + on (host, rail) group_left () {alerts})"
+    parts = [
+        f"({earlier} < on ({ROW}) {found})",
+        found,
+        f"min by ({ROW}, train_job, cause) ({_ALERTS})",
+        _none("none found, see the alerts", f"and {_COLLECTORS}"),
+        _none("unknown: no collector", f"unless {_COLLECTORS}"),
+    ]
+    return f"1000 * ({f' or on ({ROW}) '.join(parts)})"
+
+
+def places() -> str:
+    """Return the query for the names of the hosts of each row that has several."""
+    of_job = "count by (train_job) (host:fabric_nccl_job:info)"
+    count = f"count by ({ROW}, train_job) (group by ({ROW}, train_job, host) ({_ALERTS}))"
+    whole = f'label_replace(({count} > 1) == on (train_job) group_left () {of_job}, "place", "all hosts", "", "")'
+    return f"{whole} or on ({ROW}) {names(_ALERTS, 'host')}"
+
+
+def first_causes() -> str:
+    """Return the query for the first cause of each delayed job, in words: a collector's, else the first of the alerts.
+
+    Critical alerts come before warnings, and then the oldest.
+    """
+    critical, other = (_alerts(f', severity{sign}"critical"') for sign in ("=", "!="))
+    first = " or on (train_job) ".join(
+        f"bottomk by (train_job) (1, min by (train_job, {ROW}, cause) ({alerts}))" for alerts in (critical, other)
+    )
+    of_one = f'label_replace({_ALONE}, "name", "$1", "host", "(.+)")'
+    of_several = f'label_replace({places()}, "name", "$1", "place", "(.+)")'
+    place = f"max by ({ROW}, name) ({of_one} or on ({ROW}) {of_several})"
+    alerts = f"({first}) * on ({ROW}) group_left (name) {place}"
+    return in_words(f"({first_cause()} or on (train_job) {alerts})")
