@@ -1,9 +1,9 @@
-"""The dashboard of training jobs: rows of ranks and the network; training_now.py and training_timings.py have others."""
+"""The dashboard of training jobs: its rows of ranks and of the network, and the modules of its other rows."""
 
 from panels import FULL, HALF, THIRD, Panel, Query, lines
 from tables import Column, table_of, top_list
 from training_joins import BANDWIDTH, JOBS, LATE, ON_HOSTS, PLACES, by_job, port_faults, with_host
-from training_now import now
+from training_now import CLOCK, NO_TIMINGS, now
 from training_timings import budgets, delivery, timings, transport
 
 
@@ -28,6 +28,7 @@ def ranks() -> list[Panel]:
             top=1,
             width=THIRD,
             decimals=0,
+            absent=NO_TIMINGS,
         ),
         lines(
             "Time in collectives, of all time",
@@ -42,6 +43,7 @@ def ranks() -> list[Panel]:
             ],
             top=1,
             width=THIRD,
+            absent=NO_TIMINGS,
         ),
         table_of(
             "All ranks",
@@ -64,7 +66,7 @@ def ranks() -> list[Panel]:
             ],
             labels=["train_job", "rank", "host", "gpu", "nic"],
             worst=("Late, of time", "Waited, of time"),
-            absent="no ranks",
+            absent=NO_TIMINGS,
             width=FULL,
             height=11,
         ),
@@ -97,6 +99,7 @@ def network() -> list[Panel]:
             "percentunit",
             [Query(BANDWIDTH, "{{train_job}}")],
             width=HALF,
+            absent="no expected bandwidth is known yet",
         ),
         lines(
             "Times of collectives",
@@ -111,6 +114,7 @@ def network() -> list[Panel]:
                 )
             ],
             width=HALF,
+            absent=NO_TIMINGS,
         ),
         lines(
             "Longest collective over the mean",
@@ -125,19 +129,37 @@ def network() -> list[Panel]:
                 )
             ],
             width=HALF,
+            absent="no collectives of 1 MiB and more",
         ),
         table_of(
             "Hosts of jobs with faults",
-            "Hosts of each job with a port that is down (unused ones included), missing or slower than expected, or"
-            " that was paused by the network for more than 1 % of the last 5 minutes. For a job that is bound by the"
-            " network and not listed check the dashboard of switches.",
-            port_faults(ON_HOSTS),
+            "Hosts of each job with an alert, a port that is down (unused ones included), missing or slower than"
+            " expected, or that for more than 1 % of the last 5 minutes was paused by its switch, or paused it. The"
+            " alert is the oldest, causes before consequences. For a job that is bound by the network and not listed"
+            " check the dashboard of switches.",
+            [
+                Column("Since", CLOCK, f"1000 * min by (train_job, host) ({_FIRST_ALERT})", width=85),
+                *port_faults(ON_HOSTS),
+            ],
             labels=["train_job", "host"],
-            absent="no host with a fault",
-            width=HALF,
+            more=[(f'label_replace({_FIRST_ALERT}, "alert", "$1", "alertname", "(.+)")', ("alert",))],
+            worst=("-Since", "-host"),
+            absent="no host of a job with a fault",
+            width=FULL,
         ),
     ]
 
+
+_ON_JOBS = 'on (host) group_left (train_job) host:fabric_nccl_job:info{train_job=~"$train_job"}'
+
+
+def _first_alert(matchers: str) -> str:
+    alerts = f'alert:fabric_firing:since{{host!=""{matchers}}} * {_ON_JOBS}'
+    return f"bottomk by (train_job, host) (1, min by (train_job, host, alertname) ({alerts}))"
+
+
+_FIRST_ALERT = " or on (train_job, host) ".join(map(_first_alert, (', role="cause"', "")))
+"""The oldest alert about each host of a job, causes before consequences."""
 
 _SHAPE = (
     "* on (train_job) group_left (ranks, nodes) topk by (train_job) (1, max by (train_job, ranks, nodes)"
@@ -150,8 +172,8 @@ ROWS = {
     "Jobs now": now,
     "Ranks": ranks,
     "Network of jobs": network,
-    "Budget of a step": budgets,
+    "Budget of a step (jobs in the configuration: docs/budget.md)": budgets,
     "Timings": timings,
-    "Delivery of timings": delivery,
-    "NCCL transport": transport,
+    "Delivery of timings (hosts and collectors with a broker: docs/training.md)": delivery,
+    "NCCL transport (logs of NCCL: docs/training.md)": transport,
 }

@@ -7,7 +7,7 @@ mistaken for a good sign.
 
 from alert_tables import names
 from joins import PORTS_OF_A_DAY, SWITCH_PORTS
-from training_joins import DELAYED, JOBS, MAY_BE_NETWORK, SINCE, first_cause, in_words, seen_since
+from training_joins import DELAYED, JOBS, MAY_BE_NETWORK, OWN_ALERTS, SINCE, first_cause, in_words, seen_since
 
 ANY_TARGET = '{job=~".+", instance=~".+"}'
 """Hosts have their ports, collectors the causes, and pollers the switches."""
@@ -24,27 +24,49 @@ def _rows(causes: str) -> str:
     return f'label_join({causes}, "{ROW}", "/", "train_job", "cause", "name", "port")'
 
 
-def _alerts(matchers: str = "") -> str:
-    """Return the query for alerts about ports of the hosts of jobs without causes that the network may delay."""
-    found = f'train_job:fabric_firing:since{{train_job=~"$train_job"{matchers}}}'
-    named = f'label_replace({found}, "cause", "$1", "alertname", "(.+)")'
-    which = f"and on (train_job) {MAY_BE_NETWORK} unless on (train_job) {_CONFIDENCE}"
-    return f'(label_join({named}, "{ROW}", "/", "train_job", "cause") {which})'
-
+SYMPTOMS = "FabricStraggler|FabricJob(Hang|NetworkBound|CollectivesUneven|Utilization.+|MfuLow|Slower.*)"
+"""Alerts of jobs that are no causes."""
 
 FOUND = _rows(f"max by (train_job, cause, name, port, peer, peer_port) ({_CONFIDENCE})")
 """The causes that collectors find, with their confidence."""
 
-_ALERTS = _alerts()
-_ALONE = (
-    f"(group by ({ROW}, host) ({_ALERTS}) and on ({ROW}) count by ({ROW}) (group by ({ROW}, host) ({_ALERTS})) == 1)"
-)
-"""The hosts of alerts that one host has."""
+
+def _every_alert(matchers: str = "") -> str:
+    """Return the query for the other alerts of jobs, and those about ports of their hosts."""
+    own = f'{OWN_ALERTS[:-1]}, alertname!~"{SYMPTOMS}"{matchers}}}'
+    of_hosts = f'train_job:fabric_firing:since{{train_job=~"$train_job"{matchers}}}'
+    alerts = f"(min by (train_job, severity, alertname, host, switch, place) ({own}) or {of_hosts})"
+    named = f'label_replace({alerts}, "cause", "$1", "alertname", "(.+)")'
+    return f'label_join({named}, "{ROW}", "/", "train_job", "cause")'
+
+
+_EVERY = _every_alert()
+_ALERTS = f"{_EVERY} and on (train_job) {MAY_BE_NETWORK} unless on (train_job) {_CONFIDENCE}"
+"""Those of jobs that the network may delay, and that have no causes."""
+
+
+def _of_one(label: str) -> str:
+    """Return the query for the alerts with one value of a label."""
+    values = f"group by ({ROW}, {label}) ({_with(label)})"
+    return f"({values} and on ({ROW}) count by ({ROW}) ({values}) == 1)"
+
+
+def _with(label: str) -> str:
+    return _every_alert(f', {label}!=""')
+
+
+def _places() -> str:
+    """Return the query for the names of the hosts or switches of alerts that several have, else for their place."""
+    of_job = "count by (train_job) (host:fabric_nccl_job:info)"
+    count = f"count by ({ROW}, train_job) (group by ({ROW}, train_job, host) ({_with('host')}))"
+    whole = f'label_replace(({count} > 1) == on (train_job) group_left () {of_job}, "place", "all hosts", "", "")'
+    several = [names(_with(label), label) for label in ("host", "switch")]
+    return f"({f' or on ({ROW}) '.join([whole, *several, _of_one('place')])})"
 
 
 def _none(text: str, condition: str) -> str:
     """Return the query for the rows of delayed jobs without a cause."""
-    without = f"unless on (train_job) {_CONFIDENCE} unless on (train_job) {_ALERTS}"
+    without = f"unless on (train_job) {_CONFIDENCE} unless on (train_job) ({_ALERTS})"
     jobs = f"({SINCE} and on (train_job) {DELAYED} {condition} {without})"
     return f'label_join(label_replace({jobs}, "cause", "{text}", "", ""), "{ROW}", "/", "train_job")'
 
@@ -71,7 +93,7 @@ def _by_device(ports: str, labels: str) -> str:
 def hosts() -> str:
     """Return the query for the host of each row that has one, and its device if it is known."""
     behind = _renamed(f"({_AT_SWITCH} unless {_IS_UPLINK})", host="peer", device="peer_port")
-    return f"{_AT_HOST} or on ({ROW}) {behind} or on ({ROW}) {_ALONE}"
+    return f"{_AT_HOST} or on ({ROW}) {behind} or on ({ROW}) ({_of_one('host')} and on ({ROW}) ({_ALERTS}))"
 
 
 def switches() -> str:
@@ -82,7 +104,8 @@ def switches() -> str:
     )
     uplink = f'label_join({_AT_SWITCH} and {_IS_UPLINK}, "switch_port", " to ", "port", "peer")'
     peer = _renamed(_AT_HOST, switch="peer", switch_port="peer_port")
-    return f" or on ({ROW}) ".join([uplink, _AT_SWITCH, by_mac, peer])
+    of_alerts = f"({_of_one('switch')} and on ({ROW}) ({_ALERTS}))"
+    return f" or on ({ROW}) ".join([uplink, _AT_SWITCH, by_mac, peer, of_alerts])
 
 
 def rails() -> str:
@@ -107,11 +130,8 @@ def since() -> str:
 
 
 def places() -> str:
-    """Return the query for the names of the hosts of each row that has several."""
-    of_job = "count by (train_job) (host:fabric_nccl_job:info)"
-    count = f"count by ({ROW}, train_job) (group by ({ROW}, train_job, host) ({_ALERTS}))"
-    whole = f'label_replace(({count} > 1) == on (train_job) group_left () {of_job}, "place", "all hosts", "", "")'
-    return f"{whole} or on ({ROW}) {names(_ALERTS, 'host')}"
+    """Return the query for the names of the hosts of each row that has several, or of another place."""
+    return f"{_places()} and on ({ROW}) ({_ALERTS})"
 
 
 def first_causes() -> str:
@@ -119,12 +139,14 @@ def first_causes() -> str:
 
     Critical alerts come before warnings, and then the oldest.
     """
-    critical, other = (_alerts(f', severity{sign}"critical"') for sign in ("=", "!="))
+    critical, other = (_every_alert(f', severity{sign}"critical"') for sign in ("=", "!="))
     first = " or on (train_job) ".join(
         f"bottomk by (train_job) (1, min by (train_job, {ROW}, cause) ({alerts}))" for alerts in (critical, other)
     )
-    of_one = f'label_replace({_ALONE}, "name", "$1", "host", "(.+)")'
-    of_several = f'label_replace({places()}, "name", "$1", "place", "(.+)")'
-    place = f"max by ({ROW}, name) ({of_one} or on ({ROW}) {of_several})"
-    alerts = f"({first}) * on ({ROW}) group_left (name) {place}"
+    found = {"host": _of_one("host"), "switch": _of_one("switch"), "place": _places()}
+    place = f" or on ({ROW}) ".join(
+        f'label_replace({one}, "name", "$1", "{label}", "(.+)")' for label, one in found.items()
+    )
+    named = f"({first}) * on ({ROW}) group_left (name) max by ({ROW}, name) ({place})"
+    alerts = f"({named} and on (train_job) {MAY_BE_NETWORK})"
     return in_words(f"({first_cause()} or on (train_job) {alerts})")

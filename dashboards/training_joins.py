@@ -6,7 +6,7 @@ either case, so the two are joined by job and rank, for any instance.
 
 from collections.abc import Sequence
 
-from joins import MISSING, PAUSE_SHARES, PAUSED
+from joins import MISSING, PAUSE_SHARES, PAUSED, PAUSES
 from panels import ANY, Limits, where
 from tables import Column
 
@@ -32,21 +32,23 @@ LATE = Limits(0.02, 0.1)
 def port_faults(on_hosts: str) -> list[Column]:
     """Return columns of faults of the ports of hosts, with a join of these to jobs."""
     slow = "sum by (job, instance) (fabric_rdma_link_degraded{})"
-    paused = f"max by (job, instance) ({PAUSED})"
     return [
         Column("Ports not ready", "none", f"{on_hosts} max by (job, instance) ({MISSING}) > 0", limits=ANY),
         Column("Links degraded", "none", f"{on_hosts} {slow} > 0", limits=ANY),
-        Column(
-            "Paused, of time",
-            "percentunit",
-            f"{on_hosts} {paused} > {PAUSE_SHARES.warning}",
-            limits=PAUSE_SHARES,
-            decimals=0,
+        *(
+            Column(
+                f"{name}, of time",
+                "percentunit",
+                f"{on_hosts} max by (job, instance) ({share}) > {PAUSE_SHARES.warning}",
+                limits=PAUSE_SHARES,
+                decimals=0,
+            )
+            for name, share in (("Paused", PAUSED), ("Pausing", PAUSES))
         ),
     ]
 
 
-LOST_TIME = f"avg_over_time(rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])[2m:10s])"
+LOST_TIME = f"avg_over_time(rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])[1m:10s])"
 """Of hosts for their own ranks, of collectors for all ranks of a job. Each adds the loss every few seconds, so that the
 rate between scrapes alternates: its mean does not."""
 
@@ -84,9 +86,15 @@ LOW = Limits(0.8, 0.6, below=True)
 LOW_BANDWIDTH = f"({BANDWIDTH} < {LOW.warning})"
 """Jobs whose bandwidth is low, whatever the verdict."""
 
-SLOWER, LOW_RATE = "slower", "low_bandwidth"
-"""Beside the verdicts of the exporter: nothing in the timings delays the job, but it is slower than it was, or its
-bandwidth is low."""
+OWN_ALERTS = 'alert:fabric_firing:since{train_job=~"$train_job", role="cause"}'
+"""Alerts that name a job, and are no consequences of others."""
+
+ALERTED = f"min by (train_job) ({OWN_ALERTS})"
+"""When the first of these began."""
+
+SLOWER, LOW_RATE, WITH_ALERT = "slower", "low_bandwidth", "alert"
+"""Beside the verdicts of the exporter: nothing in the timings delays the job, but it is slower than it was, its
+bandwidth is low, or an alert names it, as of a job on TCP that was never faster."""
 
 
 def _given(verdict: str) -> str:
@@ -99,7 +107,10 @@ def _if_fine(jobs: str, verdict: str) -> str:
 
 
 _WORST = f"({' or on (train_job) '.join(map(_given, WORST_FIRST))})"
-_BUT_FINE = {SLOWED: SLOWER, LOW_BANDWIDTH: LOW_RATE}
+_BUT_FINE = {SLOWED: SLOWER, LOW_BANDWIDTH: LOW_RATE, ALERTED: WITH_ALERT}
+FAULTY = f"({' or '.join(_BUT_FINE)})"
+"""Jobs that are not fine, whatever the verdict of the exporter."""
+
 VERDICT = f"({' or on (train_job) '.join([*(_if_fine(*one) for one in _BUT_FINE.items()), _WORST])})"
 """The verdict on each job; the worst where hosts without a collector have different ones."""
 
@@ -116,10 +127,10 @@ def _any_of(verdicts: Sequence[str]) -> str:
     return f"max by (train_job) (fabric_nccl_verdict{chosen} == 1)"
 
 
-DELAYED = f"({' or '.join([_any_of(WORST_FIRST[:4]), SLOWED, LOW_BANDWIDTH])})"
-"""Jobs with a verdict that names a delay, and those that are slower than they were, or have a low bandwidth."""
+DELAYED = f"({_any_of(WORST_FIRST[:4])} or {FAULTY})"
+"""Jobs with a verdict that names a delay, and those that are not fine."""
 
-MAY_BE_NETWORK = f"({' or '.join([_any_of(['hang', 'network_bound']), SLOWED, LOW_BANDWIDTH])})"
+MAY_BE_NETWORK = f"({_any_of(['hang', 'network_bound'])} or {FAULTY})"
 """Those of them that a port of a host may delay: late ranks and uneven work are more often before the network."""
 
 SEEN = "6h:30s"
@@ -140,6 +151,7 @@ def _last_without(good: str, jobs: str) -> str:
 SINCE = (
     f"({_last_without(f'{TIME_OVER_BEST} <= 1.15', SLOWED)}"
     f" or on (train_job) {_last_without(f'{BANDWIDTH} >= {LOW.warning}', LOW_BANDWIDTH)}"
+    f" or on (train_job) ({ALERTED} and on (train_job) {_any_of(['fine'])})"
     f" or on (train_job) {JUDGED_SINCE})"
 )
 """When the delay of each job began: of one that is slower, or has a low bandwidth, the last time that it was not so."""

@@ -6,16 +6,16 @@ from tables import Column, table_of
 from training_causes import FOUND, ROW, first_causes, hosts, places, rails, since, switches
 from training_joins import (
     BANDWIDTH,
+    FAULTY,
     JOBS,
     LATE,
     LOST_GPUS,
     LOW,
-    LOW_BANDWIDTH,
     LOW_RATE,
     SINCE,
-    SLOWED,
     SLOWER,
     TIME_OVER_BEST,
+    WITH_ALERT,
     by_job,
     jobs_with,
     seen_since,
@@ -31,6 +31,7 @@ VERDICTS = meaning(
         "imbalanced_work": ("imbalanced work", "orange"),
         SLOWER: ("slower than it was", "orange"),
         LOW_RATE: ("low bandwidth", "orange"),
+        WITH_ALERT: ("with an alert", "orange"),
         "not_enough_data": ("not enough data", "blue"),
         "fine": ("fine", "green"),
     }
@@ -39,6 +40,9 @@ VERDICTS = meaning(
 
 CLOCK = "dateTimeAsIsoNoDateIfToday"
 """Unit of a time of day, with the date if it was on another day."""
+
+NO_TIMINGS = "no job reports timings"
+"""Text of a panel without series, if no exporter has timings."""
 
 TILE = 3
 """Height of the numbers."""
@@ -50,7 +54,6 @@ def now() -> list[Panel]:
 
 
 def _counts() -> list[Panel]:
-    fine = f"({SLOWED} or {LOW_BANDWIDTH})"
     return [
         _count(
             "Hanging", "Jobs in which no collective completes any more. Check the log of the job.", "hang", ANY, width=2
@@ -64,13 +67,13 @@ def _counts() -> list[Panel]:
             ANY,
         ),
         _count(
-            "Slower or low bandwidth",
-            "Jobs that no verdict delays, but that need more than 15 % longer for a step, or for their collectives,"
-            " than in their own best ten minutes, or have less than 80 % of the expected bandwidth.",
+            "Slow, or with an alert",
+            "Jobs that nothing in their timings delays, but that need more than 15 % longer than in their own best ten"
+            " minutes, have less than 80 % of the expected bandwidth, or have an alert, as one on TCP.",
             "fine",
             ANY_WARNS,
             width=4,
-            which=f"and on (train_job) {fine}",
+            which=f"and on (train_job) {FAULTY}",
         ),
         _count(
             "Imbalanced work",
@@ -85,10 +88,10 @@ def _counts() -> list[Panel]:
         ),
         _count(
             "Fine",
-            "Jobs without a delay in their timings, not slower than they were, and with the expected bandwidth.",
+            "Jobs without a delay in their timings and without an alert, as fast as they were and should be.",
             "fine",
             width=2,
-            which=f"unless on (train_job) {fine}",
+            which=f"unless on (train_job) {FAULTY}",
         ),
         number(
             "Bandwidth, of expected",
@@ -121,8 +124,9 @@ def _verdicts() -> Panel:
         "Verdicts",
         "What delays each job, since when, and the evidence: GPUs lost (GPU-seconds per second), how much longer it"
         " needs than in its own best ten minutes, time lost to stragglers or else waited by the median rank, bandwidth"
-        " between nodes relative to the expected one; and the first of its likely causes. Slower than it was, and low"
-        " bandwidth: nothing in the timings delays the job, but it was faster, or its network should be.",
+        " between nodes relative to the expected one; and the first of its likely causes. Slower than it was, low"
+        " bandwidth, with an alert: nothing in the timings delays the job, but it was faster, its network should be, or"
+        " an alert names the job.",
         [
             Column("Since", CLOCK, f"1000 * {with_verdict(SINCE)}", width=85),
             Column("GPUs lost", "short", with_verdict(f"sum by (train_job) ({LOST_GPUS})"), decimals=1, width=95),
@@ -155,7 +159,7 @@ def _verdicts() -> Panel:
         more=[(with_verdict(first_causes()), ("first_cause",))],
         worst=("GPUs lost", "-Bandwidth, of expected"),
         absent="no job reports timings (docs/training.md)",
-        width=16,
+        width=17,
         height=5,
         colors={"verdict": VERDICTS},
         widths={"train_job": 80, "verdict": 140},
@@ -183,9 +187,9 @@ def _causes() -> Panel:
         ],
         worst=("Confidence", "-Since"),
         absent="no job is delayed",
-        width=16,
+        width=17,
         height=5,
-        widths={"train_job": 80, "host": 85, "device": 80, "rail": 45, "switch": 80, "switch_port": 170, "place": 150},
+        widths={"train_job": 80, "host": 85, "device": 80, "rail": 50, "switch": 80, "switch_port": 170, "place": 150},
     )
 
 
@@ -208,7 +212,7 @@ def _stragglers() -> Panel:
         labels=["train_job", "rank", "host", "gpu"],
         worst=("Late, of time",),
         absent="no rank delays a job",
-        width=8,
+        width=7,
         height=5,
         widths={"train_job": 75, "rank": 50, "host": 85},
     )
@@ -222,7 +226,7 @@ def _alerts() -> Panel:
         ', train_job="", switch!=""',
         details=("host", "switch", "place", "rail"),
         absent="no alert of a job, of its hosts or of a switch fires",
-        width=16,
+        width=17,
         height=7,
     )
 
@@ -235,9 +239,9 @@ def _lost() -> Panel:
         " five jobs that lose most.",
         "short",
         [Query(f"topk(5, {each})", "{{train_job}} {{cause}}")],
-        width=8,
+        width=7,
         height=5,
-        absent="no job reports timings",
+        absent=NO_TIMINGS,
     )
 
 
@@ -248,7 +252,7 @@ def _bandwidth() -> Panel:
         " the slowest kind of each job.",
         "Bps",
         [Query(f"min by (train_job) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS})", "{{train_job}}")],
-        width=8,
+        width=7,
         height=7,
         absent="no collectives of 1 MiB and more",
     )
