@@ -120,7 +120,7 @@ def since() -> str:
     alerts = 'min by (host, rail) (alert:fabric_firing:since{layer=~"rdma|nic|pci", rail!=""})'
     earlier = f"min by ({ROW}, train_job, cause) (0 * {rails()} + on (host, rail) group_left () {alerts})"
     parts = [
-        f"({earlier} < on ({ROW}) {found})",
+        f"({earlier} < on ({ROW}, train_job, cause) {found})",
         found,
         f"min by ({ROW}, train_job, cause) ({_ALERTS})",
         _none("none found, see the alerts", f"and {_COLLECTORS}"),
