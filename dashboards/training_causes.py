@@ -117,8 +117,12 @@ def rails() -> str:
 def since() -> str:
     """Return the query for when each cause began, in milliseconds, which every row has."""
     found = _rows(seen_since(_CONFIDENCE, "train_job, cause, name, port"))
-    alerts = 'min by (host, rail) (alert:fabric_firing:since{layer=~"rdma|nic|pci", rail!=""})'
-    earlier = f"min by ({ROW}, train_job, cause) (0 * {rails()} + on (host, rail) group_left () {alerts})"
+    of_rail = 'min by (host, rail) (alert:fabric_firing:since{layer=~"rdma|nic|pci", rail!=""})'
+    of_host = f"min by (train_job, host) ({OWN_ALERTS})"
+    earlier = (
+        f"min by ({ROW}, train_job, cause) (0 * ({rails()}) + on (host, rail) group_left () {of_rail}"
+        f" or 0 * ({_AT_HOST} unless on ({ROW}) {rails()}) + on (train_job, host) group_left () {of_host})"
+    )
     parts = [
         f"({earlier} < on ({ROW}, train_job, cause) {found})",
         found,
