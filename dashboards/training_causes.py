@@ -7,7 +7,18 @@ mistaken for a good sign.
 
 from alert_tables import names
 from joins import PORTS_OF_A_DAY, SWITCH_PORTS
-from training_joins import DELAYED, JOBS, MAY_BE_NETWORK, OWN_ALERTS, SINCE, first_cause, in_words, seen_since
+from training_joins import (
+    DELAYED,
+    FIRING,
+    HOST,
+    JOBS,
+    MAY_BE_NETWORK,
+    OWN_ALERTS,
+    SINCE,
+    first_cause,
+    in_words,
+    seen_since,
+)
 
 ANY_TARGET = '{job=~".+", instance=~".+"}'
 """Hosts have their ports, collectors the causes, and pollers the switches."""
@@ -27,7 +38,8 @@ def _rows(causes: str) -> str:
 SYMPTOMS = "FabricStraggler|FabricJob(Hang|NetworkBound|CollectivesUneven|Utilization.+|MfuLow|Slower.*)"
 """Alerts of jobs that are no causes."""
 
-FOUND = _rows(f"max by (train_job, cause, name, port, peer, peer_port) ({_CONFIDENCE})")
+_BY_PORT = "max by (train_job, cause, name, port, peer, peer_port)"
+FOUND = _rows(f"{_BY_PORT} ({_CONFIDENCE})")
 """The causes that collectors find, with their confidence."""
 
 
@@ -64,6 +76,29 @@ def _places() -> str:
     return f"({f' or on ({ROW}) '.join([whole, *several, _of_one('place')])})"
 
 
+_RANKS = (
+    f"(label_replace(-1 * fabric_nccl_straggler_loss_ratio{JOBS} and fabric_nccl_straggler{JOBS} == 1,"
+    ' "late", "rank $1", "rank", "(.+)") * on (train_job) group_left (row) '
+    + _rows(f'group by (train_job, cause) (fabric_nccl_cause_confidence{JOBS[:-1]}, cause=~"compute|process"}})')
+    + ")"
+)
+"""Ranks that are late or went no further, the latest first, in the rows of causes that are theirs."""
+
+
+def _places_of_ranks() -> str:
+    one = (
+        f"(group by ({ROW}, late) ({_RANKS}) and on ({ROW}) count by ({ROW}) (group by ({ROW}, late) ({_RANKS})) == 1)"
+    )
+    changing = _rows(f'group by (train_job, cause) (fabric_nccl_cause_confidence{JOBS[:-1]}, cause="work"}})')
+    return " or ".join(
+        [
+            names(_RANKS, "late"),
+            f'label_replace({one}, "place", "$1", "late", "(.+)")',
+            f'label_replace({changing}, "place", "changing ranks", "", "")',
+        ]
+    )
+
+
 def _none(text: str, condition: str) -> str:
     """Return the query for the rows of delayed jobs without a cause."""
     without = f"unless on (train_job) {_CONFIDENCE} unless on (train_job) ({_ALERTS})"
@@ -79,8 +114,9 @@ def _renamed(causes: str, **labels: str) -> str:
     return causes
 
 
-_AT_HOST = _renamed(f"({FOUND} unless on (name) {_IS_SWITCH})", host="name", device="port")
-_AT_SWITCH = _renamed(f"({FOUND} and on (name) {_IS_SWITCH})", switch="name", switch_port="port")
+_NAMED = _rows(f'{_BY_PORT} ({_CONFIDENCE[:-1]}, name!=""}})')
+_AT_HOST = _renamed(f"({_NAMED} unless on (name) {_IS_SWITCH})", host="name", device="port")
+_AT_SWITCH = _renamed(f"({_NAMED} and on (name) {_IS_SWITCH})", switch="name", switch_port="port")
 _IS_UPLINK = f"on (peer) {_renamed(_IS_SWITCH, peer='name')}"
 
 
@@ -93,7 +129,10 @@ def _by_device(ports: str, labels: str) -> str:
 def hosts() -> str:
     """Return the query for the host of each row that has one, and its device if it is known."""
     behind = _renamed(f"({_AT_SWITCH} unless {_IS_UPLINK})", host="peer", device="peer_port")
-    return f"{_AT_HOST} or on ({ROW}) {behind} or on ({ROW}) ({_of_one('host')} and on ({ROW}) ({_ALERTS}))"
+    late = f"group by ({ROW}, host) ({_RANKS} * {HOST})"
+    of_ranks = f"({late} and on ({ROW}) count by ({ROW}) ({late}) == 1)"
+    of_alerts = f"({_of_one('host')} and on ({ROW}) ({_ALERTS}))"
+    return f" or on ({ROW}) ".join([_AT_HOST, behind, of_ranks, of_alerts])
 
 
 def switches() -> str:
@@ -117,7 +156,7 @@ def rails() -> str:
 def since() -> str:
     """Return the query for when each cause began, in milliseconds, which every row has."""
     found = _rows(seen_since(_CONFIDENCE, "train_job, cause, name, port"))
-    of_rail = 'min by (host, rail) (alert:fabric_firing:since{layer=~"rdma|nic|pci", rail!=""})'
+    of_rail = f'min by (host, rail) ({FIRING}{{layer=~"rdma|nic|pci", rail!=""}})'
     of_host = f"min by (train_job, host) ({OWN_ALERTS})"
     earlier = (
         f"min by ({ROW}, train_job, cause) (0 * ({rails()}) + on (host, rail) group_left () {of_rail}"
@@ -134,8 +173,8 @@ def since() -> str:
 
 
 def places() -> str:
-    """Return the query for the names of the hosts of each row that has several, or of another place."""
-    return f"{_places()} and on ({ROW}) ({_ALERTS})"
+    """Return the query for the ranks of each row, for the names of its hosts if there are several, or another place."""
+    return f"{_places()} and on ({ROW}) ({_ALERTS}) or {_places_of_ranks()}"
 
 
 def first_causes() -> str:

@@ -86,8 +86,14 @@ LOW = Limits(0.8, 0.6, below=True)
 LOW_BANDWIDTH = f"({BANDWIDTH} < {LOW.warning})"
 """Jobs whose bandwidth is low, whatever the verdict."""
 
-OWN_ALERTS = 'alert:fabric_firing:since{train_job=~"$train_job", role="cause"}'
-"""Alerts that name a job, and are no consequences of others."""
+FIRING = "alert:fabric_firing:since"
+"""When alerts that fire began, recorded."""
+
+OWN_ALERTS = (
+    f'{FIRING}{{train_job=~"$train_job", role="cause", alertname=~"FabricJob.+|FabricStraggler|FabricUplinkOverloaded'
+    '|FabricOversubscription"}'
+)
+"""Alerts about a job, or about uplinks that it crosses, that are no consequences of others."""
 
 ALERTED = f"min by (train_job) ({OWN_ALERTS})"
 """When the first of these began."""

@@ -38,6 +38,16 @@ VERDICTS = meaning(
 )
 """The words of the tiles, which count the rows of the table."""
 
+WITHOUT_PORT = meaning(
+    {
+        "compute": ("computing of a late rank", "text"),
+        "process": ("a process went no further", "text"),
+        "work": ("uneven work", "text"),
+        "unknown": ("unknown: no port with a fault", "text"),
+    }
+)
+"""Causes other than ports."""
+
 CLOCK = "dateTimeAsIsoNoDateIfToday"
 """Unit of a time of day, with the date if it was on another day."""
 
@@ -161,7 +171,7 @@ def _verdicts() -> Panel:
         absent="no job reports timings (docs/training.md)",
         width=17,
         height=5,
-        colors={"verdict": VERDICTS},
+        colors={"verdict": VERDICTS, "first_cause": WITHOUT_PORT},
         widths={"train_job": 80, "verdict": 140},
     )
 
@@ -187,8 +197,9 @@ def _causes() -> Panel:
         ],
         worst=("Confidence", "-Since"),
         absent="no job is delayed",
-        width=17,
+        width=16,
         height=5,
+        colors={"cause": WITHOUT_PORT},
         widths={"train_job": 80, "host": 85, "device": 80, "rail": 50, "switch": 80, "switch_port": 170, "place": 150},
     )
 
@@ -207,14 +218,14 @@ def _stragglers() -> Panel:
                 + with_host(seen_since(f"fabric_nccl_straggler_loss_ratio{JOBS}", "job, instance, train_job, rank")),
                 width=85,
             ),
-            Column("Late, of time", "percentunit", with_host(loss), limits=LATE, decimals=0, width=100),
+            Column("Late, of time", "percentunit", with_host(loss), limits=LATE, decimals=0, width=115),
         ],
         labels=["train_job", "rank", "host", "gpu"],
         worst=("Late, of time",),
         absent="no rank delays a job",
-        width=7,
+        width=8,
         height=5,
-        widths={"train_job": 75, "rank": 50, "host": 85},
+        widths={"train_job": 75, "rank": 50, "host": 80},
     )
 
 
@@ -225,7 +236,7 @@ def _alerts() -> Panel:
         OfHosts('host:fabric_nccl_job:info{train_job=~"$train_job"}'),
         ', train_job="", switch!=""',
         details=("host", "switch", "place", "rail"),
-        absent="no alert of a job, of its hosts or of a switch fires",
+        absent="no critical alert or warning of a job, its hosts or a switch fires",
         width=17,
         height=7,
     )
