@@ -140,7 +140,7 @@ def substituted(expr: str) -> str:
     every = {f"${name}": ".+" for name in ("job", "instance", "switch", "node_name", "train_job")}
     for name, value in {"$__rate_interval": "10s", "$host": "gpu-001", **every}.items():
         expr = expr.replace(name, value)
-    assert "$" not in re.sub(r'"( and )?\$1( \w+)?"', "", expr), expr
+    assert "$" not in re.sub(r'"( and |rank )?\$1( \w+)?"', "", expr), expr
     return expr
 
 
