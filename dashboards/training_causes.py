@@ -12,9 +12,11 @@ from training_joins import (
     FIRING,
     HOST,
     JOBS,
+    JUDGED_SINCE,
     MAY_BE_NETWORK,
     OWN_ALERTS,
     SINCE,
+    UNJUDGED,
     first_cause,
     in_words,
     seen_since,
@@ -102,7 +104,10 @@ def _places_of_ranks() -> str:
 def _none(text: str, condition: str) -> str:
     """Return the query for the rows of delayed jobs without a cause."""
     without = f"unless on (train_job) {_CONFIDENCE} unless on (train_job) ({_ALERTS})"
-    jobs = f"({SINCE} and on (train_job) {DELAYED} {condition} {without})"
+    return _without_place(f"({SINCE} and on (train_job) {DELAYED} {condition} {without})", text)
+
+
+def _without_place(jobs: str, text: str) -> str:
     return f'label_join(label_replace({jobs}, "cause", "{text}", "", ""), "{ROW}", "/", "train_job")'
 
 
@@ -168,6 +173,7 @@ def since() -> str:
         f"min by ({ROW}, train_job, cause) ({_ALERTS})",
         _none("none found, see the alerts", f"and {_COLLECTORS}"),
         _none("unknown: no collector", f"unless {_COLLECTORS}"),
+        _without_place(f"({JUDGED_SINCE} and on (train_job) {UNJUDGED})", "unknown: not enough data"),
     ]
     return f"1000 * ({f' or on ({ROW}) '.join(parts)})"
 

@@ -136,6 +136,9 @@ def _any_of(verdicts: Sequence[str]) -> str:
 DELAYED = f"({_any_of(WORST_FIRST[:4])} or {FAULTY})"
 """Jobs with a verdict that names a delay, and those that are not fine."""
 
+UNJUDGED = f"({_any_of(['not_enough_data'])} unless on (train_job) {DELAYED})"
+"""Jobs of which it is not known whether they are delayed."""
+
 MAY_BE_NETWORK = f"({_any_of(['hang', 'network_bound'])} or {FAULTY})"
 """Those of them that a port of a host may delay: late ranks and uneven work are more often before the network."""
 
