@@ -136,6 +136,8 @@ def _any_of(verdicts: Sequence[str]) -> str:
 DELAYED = f"({_any_of(WORST_FIRST[:4])} or {FAULTY})"
 """Jobs with a verdict that names a delay, and those that are not fine."""
 
+HANGING = _any_of(["hang"])
+
 UNJUDGED = f"({_any_of(['not_enough_data'])} unless on (train_job) {DELAYED})"
 """Jobs of which it is not known whether they are delayed."""
 

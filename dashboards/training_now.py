@@ -7,6 +7,7 @@ from training_causes import FOUND, ROW, first_causes, hosts, places, rails, sinc
 from training_joins import (
     BANDWIDTH,
     FAULTY,
+    HANGING,
     JOBS,
     LATE,
     LOST_GPUS,
@@ -113,7 +114,7 @@ def _counts() -> list[Panel]:
             unit="percentunit",
             width=4,
             height=TILE,
-            absent="not known yet",
+            absent="not known",
             decimals=0,
             filled=True,
             name="{{train_job}}",
@@ -257,12 +258,13 @@ def _lost() -> Panel:
 
 
 def _bandwidth() -> Panel:
+    by_kind = f"min by (train_job) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS})"
     return lines(
         "Bus bandwidth between nodes",
         "Bus bandwidth of collectives of 1 MiB and more as in nccl-tests, of the last rank, which does not wait;"
-        " the slowest kind of each job.",
+        " the slowest kind of each job; none of a job that hangs.",
         "Bps",
-        [Query(f"min by (train_job) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS})", "{{train_job}}")],
+        [Query(f"{by_kind} unless on (train_job) {HANGING}", "{{train_job}}")],
         width=7,
         height=7,
         absent="no collectives of 1 MiB and more",
