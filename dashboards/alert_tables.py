@@ -1,11 +1,10 @@
-"""Tables of the alerts that fire: of the whole fabric, of a host, of switches and of jobs.
+"""Tables of the alerts that fire or are pending: of the whole fabric, of a host, of switches and of jobs.
 
-Alerts of one name and one job are one row, with the place if it is one, else with the names of the first two, and the
-number of others.
+An alert is pending from the begin of its trouble on, as tiles are red from then on. Alerts of one name and one job are
+one row, with the place if it is one, else with the names of the first two, and the number of others.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from panels import FAINT, FULL, HEIGHT, Panel, meaning
@@ -13,7 +12,7 @@ from tables import Column, table_of
 from training_joins import first_cause, in_words
 
 SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
-ROLES = meaning({"cause": ("alert", "text"), "consequence": ("consequence", FAINT)})
+ROLES = meaning({"cause": ("alert", "text"), "consequence": ("consequence", FAINT), "pending": ("pending", "text")})
 
 KEY = ("severity", "role", "alertname", "train_job")
 """Labels by which rows are distinguished."""
@@ -21,11 +20,16 @@ KEY = ("severity", "role", "alertname", "train_job")
 PLACES = ("host", "switch", "place")
 """Labels that name a place. Several are in `place`: a single host or switch has a board, to which its name links."""
 
-PLURALS: Mapping[str, str] = MappingProxyType({"rail": "rails", "port": "ports", "rank": "ranks"})
+PARTS: Mapping[str, tuple[str, str]] = MappingProxyType({"host": ("rail", " rail "), "switch": ("port", " ")})
+"""Labels of a part of a place, and the text between both."""
+
+PLURALS: Mapping[str, str] = MappingProxyType({"rail": "rails", "device": "devices", "port": "ports", "rank": "ranks"})
 """Labels of parts of a place, and words for several of them, which are counted."""
 
 FIRST_CAUSE = "first_cause"
 """A column of alerts of jobs: the likeliest cause, with its place."""
+
+DETAILS = ("host", "rail", "device", "switch", "port", "place", "rank", FIRST_CAUSE)
 
 WIDTHS: Mapping[str, int] = MappingProxyType(
     {
@@ -34,9 +38,10 @@ WIDTHS: Mapping[str, int] = MappingProxyType(
         "train_job": 80,
         "host": 85,
         "switch": 75,
-        "place": 205,
+        "place": 240,
         "rail": 60,
-        "port": 100,
+        "device": 80,
+        "port": 105,
         "rank": 60,
         FIRST_CAUSE: 230,
     }
@@ -47,44 +52,33 @@ WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 90, "host": 1
 """The same in a panel of the whole width: names of hosts and switches may be long."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfHosts:
-    """The alerts of some hosts.
-
-    Attributes:
-        hosts: Query for the hosts.
-    """
-
-    hosts: str
-
-
 def firing(
     title: str,
-    *matchers: str | OfHosts,
-    details: Sequence[str] = (*PLACES, *PLURALS, FIRST_CAUSE),
+    *matchers: str,
+    details: Sequence[str] = DETAILS,
     width: int,
     height: int = HEIGHT,
-    absent: str = "no alert fires",
+    absent: str = "no alert fires or is pending",
 ) -> Panel:
-    """Return the table of alerts that fire: critical ones first, causes before consequences, then the oldest.
+    """Return the table of alerts: critical ones first, causes before consequences and pending ones, then the oldest.
 
     Args:
         title: Title of the panel.
-        matchers: Further matchers of labels of alerts, or hosts; alerts of any of several ones are shown.
+        matchers: Further matchers of labels of alerts; alerts of any of several ones are shown.
         details: Labels that are shown beside those by which rows are distinguished.
         width: Width of the panel.
         height: Height of the panel.
-        absent: Text if no alert fires.
+        absent: Text if there is no alert.
     """
     rows = f"min by (row, {', '.join(KEY)}) ({_alerts(matchers)})"
     return table_of(
         title,
-        "Alerts that fire: what is wrong, where, and since when. A consequence is an alert that Alertmanager mutes, as"
-        " another one that fires is its cause. Alerts of one name and job are one row, with the places, the oldest"
-        " first. The runbook of each is docs/runbooks/ and its name.",
+        "What is wrong, where, and since when: the time at which it began. One that is pending fires if it lasts. A"
+        " consequence is an alert that Alertmanager mutes, as another one that fires is its cause. The port is that of"
+        " the switch. Alerts of one name and job are one row, with the places, the oldest first. The runbook of each is"
+        " docs/runbooks/ and its name.",
         [
             Column("since", "dateTimeAsIsoNoDateIfToday", f"1000 * {rows}", width=85),
-            *([Column("for", "s", f"time() - {rows}", decimals=0, width=70)] if width == FULL else ()),
         ],
         labels=KEY,
         key="row",
@@ -101,36 +95,33 @@ def firing(
 
 
 def number_of_rows(matchers: str) -> str:
-    """Return the query for the number of rows of the table; 0 only where the rules are loaded, as records show."""
-    return f"count(count by (row) ({_alerts([matchers])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
+    """Return the query for the number of rows that fire; 0 only where the rules are loaded, as records show."""
+    fires = f'{matchers}, role!="pending"'
+    return f"count(count by (row) ({_alerts([fires])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
 
 
-def _alerts(matchers: Sequence[str | OfHosts], label: str = "") -> str:
-    """Return the query for the times since which alerts fire, as recorded; with a label, for those that have it."""
+def _alerts(matchers: Sequence[str], label: str = "") -> str:
+    """Return the query for the recorded begin of each alert; with a label, for those that have it."""
     with_label = f', {label}!=""' if label else ""
-    found = " or ".join(_selected(one, with_label) for one in matchers or ("",))
+    found = " or ".join(
+        f'alert:fabric_active:since{{alertname=~"Fabric.+"{one}{with_label}}}' for one in matchers or ("",)
+    )
     return f"({found})" if len(matchers) > 1 else found
 
 
-def _selected(one: str | OfHosts, with_label: str) -> str:
-    """Return the query for the alerts of one selection."""
-    if isinstance(one, OfHosts):
-        return f'alert:fabric_firing:since{{alertname=~"Fabric.+"{with_label}}} and on (host) {one.hosts}'
-    return f'alert:fabric_firing:since{{alertname=~"Fabric.+"{one}{with_label}}}'
-
-
-def _detail(matchers: Sequence[str | OfHosts], label: str) -> str:
+def _detail(matchers: Sequence[str], label: str) -> str:
     """Return the query for the value of a label in each row, or the number of its values."""
     if label == FIRST_CAUSE:
         cause = in_words(f"max by (train_job, cause, name, port) ({first_cause('{}')})")
-        rows = f"group by (row, train_job) ({_alerts(matchers, 'train_job')})"
+        of_jobs = [f'{one}, layer="nccl"' for one in matchers or ("",)]
+        rows = f"group by (row, train_job) ({_alerts(of_jobs, 'train_job')})"
         return f"group by (row, {label}) ({rows} * on (train_job) group_left ({label}) {cause})"
     one = f"group by (row, {label}) ({_alerts(matchers, label)}) and on (row) {_values(matchers, label)} == 1"
     if label == "place":
         of_job = "count by (train_job) (host:fabric_nccl_job:info)"
         hosts = f"count by (row, train_job) (group by (row, train_job, host) ({_alerts(matchers, 'host')}))"
         whole = f"({hosts} > 1) == on (train_job) group_left () {of_job}"
-        several = [names(_alerts(matchers, place), place) for place in PLACES]
+        several = [_names(matchers, place) for place in PLACES]
         parts = [f'label_replace({whole}, "place", "all hosts", "", "")', *several, one]
     elif label in PLACES:
         parts = [one]
@@ -139,31 +130,41 @@ def _detail(matchers: Sequence[str | OfHosts], label: str) -> str:
     return " or on (row) ".join(parts)
 
 
-def _values(matchers: Sequence[str | OfHosts], label: str) -> str:
+def _values(matchers: Sequence[str], label: str) -> str:
     """Return the query for the number of values of a label in each row."""
     return f"count by (row) (group by (row, {label}) ({_alerts(matchers, label)}))"
 
 
-def _number(matchers: Sequence[str | OfHosts], label: str) -> str:
+def _number(matchers: Sequence[str], label: str) -> str:
     """Return the query for the rows with several values of a label, with the number of these in it."""
     number = f'count_values by (row) ("number", {_values(matchers, label)} > 1)'
     return f'label_replace({number}, "{label}", "$1 {PLURALS[label]}", "number", "(.+)")'
 
 
-def names(alerts: str, label: str) -> str:
-    """Return the query for the rows with several values of a label, with names in `place`: a, b and 2 more.
+def _names(matchers: Sequence[str], label: str) -> str:
+    """Return the query for the rows with several places, with names in `place`: a, b and 2 more.
 
-    The oldest come first. PromQL joins labels of series that it has paired, not those of any number of series.
-
-    Args:
-        alerts: Query for the times of alerts, with the label and `row`.
-        label: The label.
+    If there are two, they are named with their parts. The oldest come first. PromQL joins labels of series that it has
+    paired, not those of any number of series.
     """
-    each = f"min by (row, {label}) ({alerts})"
+    alerts = _alerts(matchers, label)
+    whole = f'label_replace({alerts}, "name", "$1", "{label}", "(.+)")'
+    if label not in PARTS:
+        return pairs(whole)
+    part, word = PARTS[label]
+    joined = f'label_join({alerts}, "name", "{word}", "{label}", "{part}")'
+    parts = f'label_replace({joined}, "name", "$1", "name", "(.+){word}")'
+    two = f"count by (row) (count by (row, name) ({parts})) == 2"
+    return f"{pairs(parts)} and on (row) {two} or on (row) {pairs(whole)}"
+
+
+def pairs(named: str) -> str:
+    """Return the query for the rows with several values of `name`, with the first two in `place`."""
+    each = f"min by (row, name) ({named})"
     first = f"bottomk by (row) (1, {each})"
-    second = f"bottomk by (row) (1, {each} unless on (row, {label}) {first})"
-    named = f'label_replace({first}, "first", "$1", "{label}", "(.+)")'
-    others = f'count_values by (row) ("number", count by (row) (group by (row, {label}) ({alerts})) - 2)'
+    second = f"bottomk by (row) (1, {each} unless on (row, name) {first})"
+    head = f'label_replace({first}, "first", "$1", "name", "(.+)")'
+    others = f'count_values by (row) ("number", count by (row) ({each}) - 2)'
     counted = f'label_replace({others}, "more", " and $1 more", "number", "([1-9].*)")'
-    paired = f"{second} * on (row) group_left (first) {named} * on (row) group_left (more) {counted}"
-    return f'label_join(label_join({paired}, "place", ", ", "first", "{label}"), "place", "", "place", "more")'
+    paired = f"{second} * on (row) group_left (first) {head} * on (row) group_left (more) {counted}"
+    return f'label_join(label_join({paired}, "place", ", ", "first", "name"), "place", "", "place", "more")'

@@ -41,7 +41,13 @@ def ports() -> list[Panel]:
     """Return the panels of the first screen: the host's health, and its ports one by one."""
     return [
         *_counts(),
-        firing("Alerts of this host", ', host="$host"', details=("rail", "rank"), width=FULL, height=5),
+        firing(
+            "Alerts of this host",
+            ', host="$host"',
+            details=("rail", "device", "switch", "port", "rank"),
+            width=FULL,
+            height=5,
+        ),
         _ports(),
     ]
 
@@ -352,7 +358,7 @@ def pauses() -> list[Panel]:
                 for way, verb in (("transmit", "pausing"), ("receive", "paused"))
             ],
             top=1,
-            limits=Limits(0.1, 0.5),
+            limits=PAUSE_SHARES,
         ),
         lines(
             "Paused by the switch (PFC, 802.3x), of time",
@@ -361,7 +367,7 @@ def pauses() -> list[Panel]:
             "percentunit",
             [Query(_paused("receive"), "{{device}}")],
             top=1,
-            limits=Limits(0.1, 0.5),
+            limits=PAUSE_SHARES,
         ),
         lines(
             "Pausing the switch (PFC, 802.3x), of time",
@@ -370,7 +376,7 @@ def pauses() -> list[Panel]:
             "percentunit",
             [Query(_paused("transmit"), "{{device}}")],
             top=1,
-            limits=Limits(0.1, 0.5),
+            limits=PAUSE_SHARES,
         ),
         lines(
             "PFC frames by priority",

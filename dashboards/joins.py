@@ -61,9 +61,6 @@ PAUSED, PAUSES = (f"device:fabric_nic_{way}_paused_seconds:rate{{}}" for way in 
 MISSING = "host:fabric_rdma_ports_ready:missing{}"
 """RDMA ports of each host that are down or missing, recorded; spare ports of another host do not compensate them."""
 
-ON_HOST = "on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
-"""Joins the recorded host to a metric with one series per exporter."""
-
 PAUSE_SHARES = Limits(0.01, 0.1)
 """Shares of time in pause: above the former there are alerts if other hosts do not pause, or if it is much of the time
 with traffic; above the latter, always."""
@@ -97,6 +94,28 @@ UPLINK = "{{switch}} {{port}} to {{peer}}"
 _HOLDING_UP = where('verdict=~"hang|straggler|network_bound"')
 HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
 """1 for each job that hangs, waits for a straggler or is bound by the network, else 0."""
+
+ON_HOST = "on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
+"""Joins the recorded host to a metric with one series per exporter."""
+
+BANDWIDTH_OF_JOBS = "min by (train_job) (fabric_nccl_network_ratio{})"
+"""Bus bandwidth between nodes of each job, over the expected one."""
+
+DISCARDS = Limits(1, 100)
+"""Packets per second that are dropped without an error."""
+
+_DROPS = (
+    'max by (place) (label_replace(switch:fabric_switch_discards:rate{}, "place", "$1", "switch", "(.+)") or'
+    f' label_replace(host:fabric_nic_discards:rate{{}} * {ON_HOST}, "place", "$1", "host", "(.+)"))'
+)
+_WITHOUT_PAUSES = 'label_replace(switch:fabric_switch_pfc_frames:rate{} == 0, "place", "$1", "switch", "(.+)")'
+_MANY = f"({_DROPS} >= {DISCARDS.warning})"
+MOST_DROPS = (
+    f'label_join(label_replace(topk(1, {_MANY} and on (place) {_WITHOUT_PAUSES}), "hint", ": PFC off?", "", "")'
+    f' or on () topk(1, {_MANY}) or on () label_replace(max({_DROPS}), "place", "no place", "", ""),'
+    ' "place", "", "place", "hint")'
+)
+"""Packets per second that the switch or the host with most of them drops: first a switch at which nothing pauses."""
 
 SLOW = "host:fabric_rdma_link_degraded:max{}"
 """Slow ports of each host, recorded."""

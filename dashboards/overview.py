@@ -6,6 +6,8 @@ only where something is wrong. What many ports are read for is recorded by alert
 
 from alert_tables import firing, number_of_rows
 from joins import (
+    BANDWIDTH_OF_JOBS,
+    DISCARDS,
     FEC_LOST,
     FEC_LOST_RECENTLY,
     FLAPS,
@@ -14,6 +16,7 @@ from joins import (
     HELD_UP,
     IN_PAUSE,
     MISSING,
+    MOST_DROPS,
     ON_HOST,
     OVER,
     PAUSE_SHARES,
@@ -49,22 +52,38 @@ from panels import (
 from reading import sources as source_table
 from reading import ticks
 from tables import Column, grid, table_of
+from training_joins import LOW
 
 LATE_RANKS = "host:fabric_nccl_straggler:count"
 """Recorded: the verdicts are those of collectors, and the hosts of ranks are exported by the hosts."""
 
-_ALERTS = meaning({3: ("critical", "red"), 2: ("warning", "orange"), 1: ("consequence", FAINT)})
+_ALERTS = meaning({4: ("critical", "red"), 3: ("warning", "orange"), 2: ("pending", "text"), 1: ("consequence", FAINT)})
 """Worst alert of a host; that of one whose fault is a consequence of others is less than any cause."""
 
+_ACTIVE = 'alert:fabric_active:since{alertname=~"Fabric.+", host!=""'
+
 _ALERT = " or ".join(
-    f'{value} * group by (host) (alert:fabric_firing:since{{alertname=~"Fabric.+", host!="", {which}}})'
-    for value, which in ((3, 'role="cause", severity="critical"'), (2, 'role="cause"'), (1, 'role="consequence"'))
+    f"{value} * group by (host) ({_ACTIVE}, {which}}})"
+    for value, which in (
+        (4, 'role="cause", severity="critical"'),
+        (3, 'role="cause"'),
+        (2, 'role="pending"'),
+        (1, 'role="consequence"'),
+    )
 )
+
+_SINCE = f"1000 * min by (host) ({_ACTIVE}}})"
+"""When the first alert of each host that is active began, in milliseconds."""
 
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
-    return [*_counts(), firing("Firing alerts", width=FULL, height=8), _hosts_with_faults(), *_trends()]
+    return [
+        *_counts(),
+        firing("Alerts that fire or are pending", width=FULL, height=8),
+        _hosts_with_faults(),
+        *_trends(),
+    ]
 
 
 def _counts() -> list[Panel]:
@@ -109,18 +128,29 @@ def _counts() -> list[Panel]:
             link="fabric-training",
         ),
         _tile(
+            "Lowest bandwidth of a job, of expected",
+            "Bus bandwidth between nodes of the job with the lowest, over the expected one: also of a job that is not"
+            " held up.",
+            f"bottomk(1, {BANDWIDTH_OF_JOBS})",
+            LOW,
+            unit="percentunit",
+            absent="no jobs",
+            link="fabric-training",
+            decimals=0,
+            name="{{train_job}}",
+            width=QUARTER,
+        ),
+        _tile(
             "Ports not ready",
             "RDMA ports of hosts that are down or missing: by the number expected by configuration, else those that"
             " were up within a day.",
             f"sum({MISSING})",
-            width=EIGHTH,
             absent="no RDMA",
         ),
         _tile(
             "Ports slow",
             "Ports of hosts below their expected speed, or the speed of their hardware, if all are slow alike.",
             f"sum({SLOW})",
-            width=EIGHTH,
             absent="no ports",
         ),
         _tile(
@@ -128,7 +158,6 @@ def _counts() -> list[Panel]:
             "Ports of hosts and of switches with errors on their link in the last 2 minutes: wrong FCS, symbol errors,"
             " FEC blocks that are lost.",
             "sum(host:fabric_nic_fcs_errors:count{} or max by (switch) (switch:fabric_switch_receive_errors:count{}))",
-            width=EIGHTH,
             absent="no ports",
         ),
         _tile(
@@ -136,7 +165,19 @@ def _counts() -> list[Panel]:
             "Network devices that their switch paused, or that paused their switch, by PFC or 802.3x, for more than"
             " 10 % of the last 5 minutes.",
             f"sum({IN_PAUSE} > bool 0.1)",
-            width=EIGHTH,
+        ),
+        _tile(
+            "Most drops",
+            "Packets per second that a switch or a host drops without an error, over 2 minutes: that with most. A"
+            " lossless fabric has none. Drops at a switch that neither pauses nor is paused: check that PFC is enabled"
+            " there, for the priority of the job.",
+            MOST_DROPS,
+            DISCARDS,
+            unit="pps",
+            absent="not counted",
+            decimals=0,
+            name="{{place}}",
+            width=SIXTH,
         ),
         *(
             _tile(
@@ -145,7 +186,7 @@ def _counts() -> list[Panel]:
                 highest_uplink(f"{record}{{}}"),
                 limits,
                 unit="percentunit",
-                width=QUARTER,
+                width=SIXTH,
                 absent="no traffic on uplinks",
                 link="fabric-switches",
                 decimals=0,
@@ -159,7 +200,7 @@ def _counts() -> list[Panel]:
                     FULLNESS,
                 ),
                 (
-                    "Most uneven uplink, over the mean",
+                    "Uneven uplink, over mean",
                     "How far the busiest uplink of a switch is above the mean of all, at the worst switch.",
                     "switch:fabric_uplink_imbalance:max",
                     UNEVEN_WARNS,
@@ -175,7 +216,7 @@ def _tile(
     query: str,
     limits: Limits = ANY,
     *,
-    width: int = SIXTH,
+    width: int = EIGHTH,
     absent: str = "no data",
     unit: str = "short",
     link: str = "",
@@ -202,12 +243,13 @@ def _tile(
 def _hosts_with_faults() -> Panel:
     return table_of(
         "Hosts with faults (paused, pausing: of time; retr.: of packets)",
-        "The worst alert of each host, causes before consequences of other faults; RDMA ports that are down or"
-        " missing, are slow, or went down in the last 2 minutes (ended: in the last 10); PCIe links that are slow;"
-        " share of the last 5 minutes in pause by the switch (paused), and of the switch by the host (pausing);"
-        " retransmitted packets (retr.); lost FEC blocks, as flaps; ranks that the job waits for.",
+        "The worst alert of each host, causes before consequences of other faults, and when the first one began; RDMA"
+        " ports that are down or missing, are slow, or went down in the last 2 minutes (ended: in the last 10); PCIe"
+        " links that are slow; share of the last 5 minutes in pause by the switch (paused), and of the switch by the"
+        " host (pausing); retransmitted packets (retr.); lost FEC blocks, as flaps; ranks that the job waits for.",
         [
             Column("Alert", "short", _ALERT, _ALERTS, width=100),
+            Column("Since", "dateTimeAsIsoNoDateIfToday", _SINCE, width=80),
             _count("Down", f"({MISSING} > 0) * {ON_HOST}"),
             _count("Slow", f"({SLOW} > 0) * {ON_HOST}"),
             _recent("Flaps", f"{FLAPS} > bool 0", f"{FLAPS_RECENTLY} > bool 0"),
@@ -231,7 +273,7 @@ def _hosts_with_faults() -> Panel:
         labels=["host"],
         worst=("Alert", "Pausing", "-host"),
         absent="no host with a fault",
-        width=12,
+        width=14,
         height=6,
         widths={"host": 90},
     )
@@ -255,11 +297,11 @@ def _trends() -> list[Panel]:
             "Share of time in pause of the port with the highest, over 5 minutes: paused by its switch, or pausing its"
             " switch. Start with a host that pauses.",
             "percentunit",
-            [Query(f"max({PAUSED})", "paused by the switch"), Query(f"max({PAUSES})", "pausing the switch")],
-            width=6,
+            [Query(f"max({PAUSED})", "paused"), Query(f"max({PAUSES})", "pausing")],
+            width=5,
             height=6,
             top=1,
-            limits=Limits(0.1, 0.5),
+            limits=PAUSE_SHARES,
             decimals=0,
         ),
         lines(
@@ -271,7 +313,7 @@ def _trends() -> list[Panel]:
                 Query("max(avg_over_time(fabric_rdma_retransmission_ratio{}[$__rate_interval]))", "worst port"),
                 Query("quantile(0.5, avg_over_time(fabric_rdma_retransmission_ratio{}[$__rate_interval]))", "median"),
             ],
-            width=6,
+            width=5,
             height=6,
             limits=RETRANSMITS,
             decimals=3,

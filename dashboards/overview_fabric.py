@@ -1,7 +1,7 @@
 """Rows of the overview about switches and jobs."""
 
 from joins import JOBS_OF, PHYSICAL, RANK_INFO
-from panels import ANY, FULL, HALF, Limits, Panel, Query, lines
+from panels import ANY, FULL, THIRD, Limits, Panel, Query, lines
 from tables import Column, table_of, top_list
 from training_joins import port_faults
 
@@ -24,6 +24,7 @@ def switches() -> list[Panel]:
             ],
             labels=["switch", "port"],
             absent="no port went down",
+            width=THIRD,
         ),
         top_list(
             "Ports with most losses",
@@ -33,7 +34,6 @@ def switches() -> list[Panel]:
             " + rate(fabric_switch_receive_discards_total{}[5m]) + rate(fabric_switch_receive_errors_total{}[5m])"
             f" {PHYSICAL})",
             Limits(1, 100),
-            width=HALF,
             labels=["switch", "port"],
         ),
         lines(
@@ -49,20 +49,6 @@ def switches() -> list[Panel]:
                     "{{switch}}",
                 )
             ],
-            width=HALF,
-        ),
-        lines(
-            "Traffic by switch",
-            "Bits per second transmitted by all ports of a switch, on the wire: the eight with most.",
-            "bps",
-            [
-                Query(
-                    "8 * topk(8, sum by (switch)"
-                    f" (rate(fabric_switch_transmit_bytes_total{{}}[$__rate_interval]) {PHYSICAL}))",
-                    "{{switch}}",
-                )
-            ],
-            width=HALF,
         ),
     ]
 
@@ -72,9 +58,9 @@ def jobs() -> list[Panel]:
     return [
         table_of(
             "Jobs on hosts with faults",
-            "Hosts of each job with a straggler, a port that is down or missing, slower than expected, or paused by"
-            " the network for more than 1 % of the last 5 minutes. For a slow job that is not listed check the switches"
-            " next, then causes outside the network.",
+            "Hosts of each job with a straggler, a port that is down or missing, slower than expected, paused by"
+            " the network or pausing it for more than 1 % of the last 5 minutes. For a slow job that is not listed"
+            " check the switches next, then causes outside the network.",
             [
                 Column(
                     "Stragglers",

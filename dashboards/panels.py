@@ -3,7 +3,7 @@
 In a query `{}` is replaced by the selection of jobs and instances by the dashboard's variables.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -89,6 +89,7 @@ def lines(
 
     Of `events`, which are rare, only series above 0 are shown. `absent` is the text if there is no series.
     """
+    queries = [*queries]
     if events:
         queries = [Query(f"{one.expr} > 0", one.legend) for one in queries]
     panel = (
@@ -114,9 +115,26 @@ def lines(
     if decimals is not None:
         panel.decimals(decimals)
     if limits is not None:
-        style = common.GraphThresholdsStyleConfig().mode(shapes.GraphThresholdsStyleMode.DASHED)
-        panel.thresholds(thresholds(limits)).thresholds_style(style)
+        panel.thresholds(thresholds(limits))
+        _draw_limits(panel, unit, limits, queries)
     return panel
+
+
+def _draw_limits(panel: timeseries.Panel, unit: str, limits: Limits, queries: Sequence[Query]) -> None:
+    """Add a dashed line for each limit, with its value in the legend, as thresholds of Grafana have no text.
+
+    Where there are no series there is no line, so that the panel shows its text.
+    """
+    present = " or ".join(f"count({one.expr})" for one in queries)
+    for number, (value, color) in enumerate(((limits.warning, "orange"), (limits.bad, "red"))):
+        text = f"limit {100 * value:.6g} %" if unit == "percentunit" else f"limit {value:g}"
+        (target,) = targets_of([Query(f"0 * ({present}) + {value}", text)])
+        panel.with_target(target.ref_id(letter(len(queries) + number)))
+        looks = {
+            "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
+            "color": {"mode": "fixed", "fixedColor": color},
+        }
+        panel.override_by_name(text, [model.DynamicConfigValue(id_val=name, value=one) for name, one in looks.items()])
 
 
 def number(
@@ -169,8 +187,8 @@ def number(
         panel.decimals(decimals)
     if name:
         panel.text_mode(shapes.BigValueTextMode.VALUE_AND_NAME)
-        if width >= QUARTER:  # else Grafana's choice, which fits
-            panel.text(common.VizTextDisplayOptions().title_size(14).value_size(22))
+        if width >= SIXTH:  # else Grafana's choice, which fits
+            panel.text(common.VizTextDisplayOptions().title_size(14 if width >= QUARTER else 12).value_size(22))
     if link:
         panel.data_links([dashboard.DashboardLink("Show more").url(board_link(link))])
     return panel

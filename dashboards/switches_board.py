@@ -16,7 +16,7 @@ from joins import (
     union,
 )
 from panels import ANY, FULL, HALF, QUARTER, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
-from switches_pauses import TO_HOSTS, pauses
+from switches_pauses import TO_HOSTS, hosts_that_pause, switches_that_pause
 from tables import Column, info_table, table_of, top_list
 
 ON = where('switch=~"$switch"')
@@ -62,13 +62,14 @@ UNEVEN = Limits(0.1, 0.2)
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
     alerts = firing(
-        "Alerts of switches, of exporters, and of hosts that pause switches",
+        "Alerts of switches, of ports at them, and of exporters",
         ', layer=~"switch|exporter|prometheus", switch=~"$switch|"',
-        ', layer="nic", role="cause", alertname=~"FabricPause.+"',
-        details=("host", "switch", "place", "rail", "port"),
-        width=14,
+        ', layer=~"rdma|nic|pci", switch=~"$switch", switch!=""',
+        details=("host", "rail", "device", "switch", "port", "place"),
+        width=FULL,
+        height=7,
     )
-    return [*_counts(), alerts, _ports_with_faults(), _silent_or_restarted(), *pauses(), _busiest_uplinks()]
+    return [*_counts(), alerts, _ports_with_faults(), hosts_that_pause(), _silent_or_restarted()]
 
 
 def _counts() -> list[Panel]:
@@ -94,6 +95,7 @@ def _counts() -> list[Panel]:
             "Ports with the link down that was up within the last hour.",
             f"count(max by (switch, port) ({WENT_DOWN})) or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
             ANY,
+            absent="no switches",
             filled=True,
         ),
         number(
@@ -103,6 +105,7 @@ def _counts() -> list[Panel]:
             f"count(max by (switch, port) ({SLOW_UPLINKS} or {SLOW_TO_HOSTS}))"
             f" or 0 * count(fabric_switch_link_up{ON} {PHYSICAL})",
             ANY,
+            absent="no switches",
             filled=True,
         ),
         number(
@@ -110,6 +113,7 @@ def _counts() -> list[Panel]:
             "Ports that received packets with errors, or FEC uncorrectable blocks, in the last 2 minutes.",
             f"sum(max by (switch) (switch:fabric_switch_receive_errors:count{ON}))",
             ANY,
+            absent="no switches",
             filled=True,
         ),
         number(
@@ -118,6 +122,7 @@ def _counts() -> list[Panel]:
             f"sum(max by (switch, port) ({_discards(NOW)}))",
             Limits(1, 100),
             unit="pps",
+            absent="not counted",
             decimals=0,
             filled=True,
         ),
@@ -161,13 +166,14 @@ def _silent_or_restarted() -> Panel:
                 meaning({0: ("failing", "red"), 1: ("restarted", "orange")}),
                 width=85,
             ),
-            Column("Started", "dateTimeFromNow", f"1000 * (time() - {RESTARTED})", width=145),
+            Column("Started", "dateTimeAsIsoNoDateIfToday", f"1000 * (time() - {RESTARTED})", width=145),
         ],
         labels=["switch"],
         more=[(f"fabric_switch_up{ON} == 0", ("target",))],
         worst=("-State", "-switch"),
-        absent="none, or no exporter reports",
+        absent="none of the switches that are polled",
         width=QUARTER,
+        height=9,
     )
 
 
@@ -178,17 +184,23 @@ def _ports_with_faults() -> Panel:
         " second, over 2 minutes; over: there were some in the last 10); with the neighbour by LLDP. A port to a host"
         " is slow if it is slower than the middle one of its switch.",
         [
-            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY, width=60),
+            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY, width=55),
             Column("Speed", "bps", _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"), limits=ANY, width=75),
             *(
-                Column(name, "short", _with_peer(now_or_over(of(NOW), of(RECENTLY))), OVER, LOSSES, width=85)
-                for name, of in (("Errors/s", _errors), ("FEC/s", _fec_lost), ("Discards/s", _discards))
+                Column(name, "short", _with_peer(now_or_over(of(NOW), of(RECENTLY))), OVER, LOSSES, width=width)
+                for name, of, width in (
+                    ("Errors/s", _errors, 75),
+                    ("FEC/s", _fec_lost, 65),
+                    ("Discards/s", _discards, 90),
+                )
             ),
         ],
         labels=["switch", "port", "peer"],
-        worst=("-switch", "-port"),
-        absent="none, or no exporter reports",
+        worst=("Down", "Speed", "Errors/s", "FEC/s", "Discards/s", "-switch", "-port"),
+        absent="no port of the switches that are polled",
         width=10,
+        height=9,
+        widths={"switch": 80, "port": 110, "peer": 85},
     )
 
 
@@ -202,13 +214,14 @@ def _busiest_uplinks() -> Panel:
         top=1,
         limits=FULLNESS,
         decimals=0,
-        width=5,
+        width=THIRD,
     )
 
 
 def uplinks() -> list[Panel]:
     """Return panels of the utilization and balance of uplinks."""
     return [
+        _busiest_uplinks(),
         lines(
             "Utilization of all uplinks, of speed",
             "Utilization of all uplinks of a switch together, in the busier direction. If all are full, jobs need more"
@@ -216,7 +229,6 @@ def uplinks() -> list[Panel]:
             "percentunit",
             [Query(higher(*(f"fabric_switch_uplink_{way}_utilization_ratio{ON}" for way in WAYS)), "{{switch}}")],
             top=1,
-            width=HALF,
             decimals=0,
         ),
         lines(
@@ -226,7 +238,6 @@ def uplinks() -> list[Panel]:
             "percentunit",
             [Query(higher(*(f"fabric_switch_{way}_imbalance_ratio{UPLINKS}" for way in WAYS)), "{{switch}}")],
             limits=UNEVEN,
-            width=HALF,
             decimals=0,
         ),
         top_list(
@@ -257,13 +268,13 @@ def uplinks() -> list[Panel]:
 def congestion() -> list[Panel]:
     """Return panels of pauses, ECN marks and drops."""
     return [
+        switches_that_pause(),
         *(
             lines(
                 f"PFC frames {verb} by priority",
                 text,
                 "pps",
                 [Query(_by_priority(way), "priority {{priority}}")],
-                width=HALF,
             )
             for way, verb, text in (
                 (

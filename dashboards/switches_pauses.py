@@ -5,7 +5,7 @@ which are 4194240 bytes. Hosts count the time, and the switch port of each is kn
 """
 
 from joins import PAUSE_SHARES, PAUSES, PHYSICAL
-from panels import Limits, Panel, where
+from panels import THIRD, Panel, where
 from tables import Column, table_of
 
 TO_HOSTS = where('switch=~"$switch", peer_mac!=""')
@@ -32,46 +32,45 @@ _BY_HOSTS = (
 """Share of time that the host at each port paused it, by the counters of the host."""
 
 
-AT_MOST = Limits(0.1, 0.5)
-"""Shares of time in pause at most: as much as that of an alert, and that of a storm, if ports were paused so long."""
-
-
-def pauses() -> list[Panel]:
-    """Return the panels of the first screen about pauses."""
+def hosts_that_pause() -> Panel:
+    """Return the table of hosts that pause a switch."""
     by_hosts = f"(max by (switch, port) ({_time('receive')}) or on (switch, port) {_BY_HOSTS})"
     most_by_hosts = f"(max by (switch, port) ({_at_most('receive')}) unless on (switch, port) {by_hosts})"
+    return table_of(
+        "Hosts that pause a switch (PFC)",
+        "Share of the last 5 minutes that a host paused its switch port, from 1 % on: the host cannot receive as"
+        " fast as packets arrive. By the time that the switch or the host counts; where neither does, by the"
+        " frames, at most.",
+        _shares(*(f"({one} > {PAUSE_SHARES.warning}) * {_PEER}" for one in (by_hosts, most_by_hosts))),
+        labels=["peer", "switch", "port"],
+        worst=("Of time", "Of time, at most", "-peer", "-port"),
+        absent="none from 1 % of time on",
+        width=8,
+        height=9,
+    )
+
+
+def switches_that_pause() -> Panel:
+    """Return the table of switches that pause other switches or hosts."""
     most_by_switches = f"({_at_most('transmit')} unless on (job, instance, switch, port) {_time('transmit')})"
-    return [
-        table_of(
-            "Hosts that pause a switch (PFC)",
-            "Share of the last 5 minutes that a host paused its switch port, from 1 % on: the host cannot receive as"
-            " fast as packets arrive. By the time that the switch or the host counts; where neither does, by the"
-            " frames, at most.",
-            _shares(*(f"({one} > {PAUSE_SHARES.warning}) * {_PEER}" for one in (by_hosts, most_by_hosts))),
-            labels=["peer", "switch", "port"],
-            worst=("Of time", "Of time, at most", "-peer", "-port"),
-            absent="none from 1 % of time on",
-            width=8,
+    return table_of(
+        "Switches that pause others (PFC)",
+        "Share of the last 5 minutes that a switch paused the peer of one of its ports, from 1 % on: one of its own"
+        " queues is full. By the time that it counts; where it does not, by the frames, at most.",
+        _shares(
+            *(f"max by (switch) ({one}) > {PAUSE_SHARES.warning}" for one in (_time("transmit"), most_by_switches))
         ),
-        table_of(
-            "Switches that pause others (PFC)",
-            "Share of the last 5 minutes that a switch paused the peer of one of its ports, from 1 % on: one of its own"
-            " queues is full. By the time that it counts; where it does not, by the frames, at most.",
-            _shares(
-                *(f"max by (switch) ({one}) > {PAUSE_SHARES.warning}" for one in (_time("transmit"), most_by_switches))
-            ),
-            labels=["switch"],
-            worst=("Of time", "Of time, at most", "-switch"),
-            absent="none from 1 % of time on",
-            width=5,
-        ),
-    ]
+        labels=["switch"],
+        worst=("Of time", "Of time, at most", "-switch"),
+        absent="none from 1 % of time on",
+        width=THIRD,
+    )
 
 
 def _shares(counted: str, at_most: str) -> list[Column]:
     return [
         Column("Of time", "percentunit", counted, limits=PAUSE_SHARES, decimals=0, width=95),
-        Column("Of time, at most", "percentunit", at_most, limits=AT_MOST, decimals=0, width=140),
+        Column("Of time, at most", "percentunit", at_most, limits=PAUSE_SHARES, decimals=0, width=140),
     ]
 
 

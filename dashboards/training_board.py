@@ -2,7 +2,7 @@
 
 from panels import FULL, HALF, THIRD, Panel, Query, lines
 from tables import Column, table_of, top_list
-from training_joins import BANDWIDTH, FIRING, JOBS, LATE, ON_HOSTS, PLACES, by_job, port_faults, with_host
+from training_joins import ACTIVE, BANDWIDTH, JOBS, LATE, ON_HOSTS, PLACES, by_job, port_faults, with_host
 from training_now import CLOCK, NO_TIMINGS, now
 from training_timings import budgets, delivery, timings, transport
 
@@ -154,7 +154,7 @@ _ON_JOBS = 'on (host) group_left (train_job) host:fabric_nccl_job:info{train_job
 
 
 def _first_alert(matchers: str) -> str:
-    alerts = f'{FIRING}{{host!=""{matchers}}} * {_ON_JOBS}'
+    alerts = f'{ACTIVE}{{host!=""{matchers}}} * {_ON_JOBS}'
     return f"bottomk by (train_job, host) (1, min by (train_job, host, alertname) ({alerts}))"
 
 

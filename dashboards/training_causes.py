@@ -5,11 +5,11 @@ ports of its hosts are listed, one row for each name. If there are none either, 
 mistaken for a good sign.
 """
 
-from alert_tables import names
+from alert_tables import pairs
 from joins import PORTS_OF_A_DAY, SWITCH_PORTS
 from training_joins import (
+    ACTIVE,
     DELAYED,
-    FIRING,
     HOST,
     JOBS,
     JUDGED_SINCE,
@@ -31,6 +31,11 @@ ROW = "row"
 _CONFIDENCE = f"fabric_nccl_cause_confidence{JOBS}"
 _IS_SWITCH = f'label_replace(group by (switch) (fabric_switch_up{ANY_TARGET}), "name", "$1", "switch", "(.+)")'
 _COLLECTORS = f"on () count(fabric_collector_connected{ANY_TARGET})"
+
+
+def _names(series: str, label: str) -> str:
+    """Return the query for the rows with several values of a label, with the first two of them in `place`."""
+    return pairs(f'label_replace({series}, "name", "$1", "{label}", "(.+)")')
 
 
 def _rows(causes: str) -> str:
@@ -74,7 +79,7 @@ def _places() -> str:
     of_job = "count by (train_job) (host:fabric_nccl_job:info)"
     count = f"count by ({ROW}, train_job) (group by ({ROW}, train_job, host) ({_with('host')}))"
     whole = f'label_replace(({count} > 1) == on (train_job) group_left () {of_job}, "place", "all hosts", "", "")'
-    several = [names(_with(label), label) for label in ("host", "switch")]
+    several = [_names(_with(label), label) for label in ("host", "switch")]
     return f"({f' or on ({ROW}) '.join([whole, *several, _of_one('place')])})"
 
 
@@ -94,7 +99,7 @@ def _places_of_ranks() -> str:
     changing = _rows(f'group by (train_job, cause) (fabric_nccl_cause_confidence{JOBS[:-1]}, cause="work"}})')
     return " or ".join(
         [
-            names(_RANKS, "late"),
+            _names(_RANKS, "late"),
             f'label_replace({one}, "place", "$1", "late", "(.+)")',
             f'label_replace({changing}, "place", "changing ranks", "", "")',
         ]
@@ -161,7 +166,7 @@ def rails() -> str:
 def since() -> str:
     """Return the query for when each cause began, in milliseconds, which every row has."""
     found = _rows(seen_since(_CONFIDENCE, "train_job, cause, name, port"))
-    of_rail = f'min by (host, rail) ({FIRING}{{layer=~"rdma|nic|pci", rail!=""}})'
+    of_rail = f'min by (host, rail) ({ACTIVE}{{layer=~"rdma|nic|pci", rail!=""}})'
     of_host = f"min by (train_job, host) ({OWN_ALERTS})"
     earlier = (
         f"min by ({ROW}, train_job, cause) (0 * ({rails()}) + on (host, rail) group_left () {of_rail}"

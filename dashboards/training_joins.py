@@ -86,11 +86,11 @@ LOW = Limits(0.8, 0.6, below=True)
 LOW_BANDWIDTH = f"({BANDWIDTH} < {LOW.warning})"
 """Jobs whose bandwidth is low, whatever the verdict."""
 
-FIRING = "alert:fabric_firing:since"
-"""When alerts that fire began, recorded."""
+ACTIVE = "alert:fabric_active:since"
+"""When alerts that fire or are pending began, recorded."""
 
 OWN_ALERTS = (
-    f'{FIRING}{{train_job=~"$train_job", role="cause", alertname=~"FabricJob.+|FabricStraggler|FabricUplinkOverloaded'
+    f'{ACTIVE}{{train_job=~"$train_job", role="cause", alertname=~"FabricJob.+|FabricStraggler|FabricUplinkOverloaded'
     '|FabricOversubscription"}'
 )
 """Alerts about a job, or about uplinks that it crosses, that are no consequences of others."""

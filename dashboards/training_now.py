@@ -1,6 +1,6 @@
 """The first screen of the dashboard of training jobs: what delays each, where, and since when."""
 
-from alert_tables import OfHosts, firing
+from alert_tables import firing
 from panels import ANY, ANY_WARNS, EIGHTH, Limits, Panel, Query, lines, meaning, number
 from tables import Column, table_of
 from training_causes import FOUND, ROW, first_causes, hosts, places, rails, since, switches
@@ -234,10 +234,9 @@ def _alerts() -> Panel:
     return firing(
         "Alerts of jobs, their hosts and switches",
         ', train_job=~"$train_job"',
-        OfHosts('host:fabric_nccl_job:info{train_job=~"$train_job"}'),
         ', train_job="", switch!=""',
-        details=("host", "switch", "place", "rail"),
-        absent="no critical alert or warning of a job, its hosts or a switch fires",
+        details=("host", "rail", "switch", "port", "place"),
+        absent="no critical alert or warning of a job, its hosts or a switch fires or is pending",
         width=17,
         height=7,
     )

@@ -1,4 +1,4 @@
-"""The records of alerts that fire, for boards: since when, as cause or consequence, and where."""
+"""The records of alerts that are active, for boards: since when, as cause or consequence or pending, and where."""
 
 from pathlib import Path
 
@@ -12,16 +12,51 @@ BEGAN = 1_000
 
 HOST = {"job": "fabric", "instance": "gpu-001:10315", "host": "gpu-001"}
 JOB = {"train_job": "4711", "layer": "nccl"}
+OF_HOST = {"host": "gpu-001", "train_job": "4711"}
 POLLER = {"job": "fabric", "instance": "poller:10315"}
 
-FIRING = [
+ACTIVE = [
     (
-        HOST | {"alertname": "FabricLinkDown", "severity": "critical", "layer": "rdma", "port": "1", "rail": "3"},
-        {"role": "cause", "host": "gpu-001", "rail": "3"},
+        HOST
+        | {"alertname": "FabricLinkDown", "severity": "critical", "layer": "rdma", "port": "1", "rail": "3"}
+        | {"device": "mlx5_3", "netdev": "eth3"},
+        {"role": "cause", "rail": "3", "device": "mlx5_3", "switch": "leaf-02", "port": "4"} | OF_HOST,
+    ),
+    # Without a switch port by LLDP, `port` is not that of the adapter.
+    (
+        HOST
+        | {"alertname": "FabricLinkFlapping", "severity": "warning", "layer": "rdma", "port": "1", "rail": "7"}
+        | {"device": "mlx5_7", "netdev": "eth7"},
+        {"role": "cause", "rail": "7", "device": "mlx5_7"} | OF_HOST,
+    ),
+    # The ports that are lost: one is down and one is not there any more.
+    (
+        HOST | {"alertname": "FabricPortsMissing", "severity": "critical", "layer": "rdma"},
+        {"role": "consequence", "rail": "3", "device": "mlx5_3", "switch": "leaf-02", "port": "4"} | OF_HOST,
     ),
     (
         HOST | {"alertname": "FabricPortsMissing", "severity": "critical", "layer": "rdma"},
-        {"role": "consequence", "host": "gpu-001"},
+        {"role": "consequence", "rail": "4", "device": "mlx5_4", "switch": "leaf-02", "port": "5"} | OF_HOST,
+    ),
+    (
+        HOST | {"alertname": "FabricLinkDegraded", "severity": "warning", "layer": "nic", "netdev": "eth4"},
+        {"role": "pending", "rail": "4", "device": "mlx5_4", "switch": "leaf-02", "port": "5"} | OF_HOST,
+    ),
+    (
+        HOST | {"alertname": "FabricPciDegraded", "severity": "warning", "layer": "pci", "devices": "eth4,mlx5_4"},
+        {"role": "cause", "rail": "4", "device": "mlx5_4", "switch": "leaf-02", "port": "5"} | OF_HOST,
+    ),
+    # The host behind the port of a switch.
+    (
+        POLLER
+        | {
+            "alertname": "FabricPauseStorm",
+            "severity": "critical",
+            "layer": "switch",
+            "switch": "leaf-02",
+            "port": "5",
+        },
+        {"role": "cause", "rail": "4", "device": "mlx5_4", "switch": "leaf-02", "port": "5"} | OF_HOST,
     ),
     # A host of another name: what is muted on one host is a cause on the other.
     (
@@ -57,14 +92,49 @@ FIRING = [
 ]
 """Labels of alerts, and those of the record beside the name, the severity, the layer and the job."""
 
-PENDING = HOST | {"alertname": "FabricLinkDegraded", "severity": "warning", "layer": "rdma"}
-OF_JOB = {"train_job": "4711", "severity": "critical", "alertname": "FabricLinkDown", "host": "gpu-001"}
+OF_JOB = {"train_job": "4711", "host": "gpu-001"}
+CAUSES = [
+    {"severity": "critical", "alertname": "FabricLinkDown"},
+    {"severity": "warning", "alertname": "FabricLinkFlapping"},
+    {"severity": "warning", "alertname": "FabricPciDegraded"},
+]
 OF_INFO = HOST | {"train_job": "4712", "layer": "nccl", "alertname": "FabricJobPortFaulty", "severity": "info"}
+
+
+def of_port(number: int) -> str:
+    """Return the labels of an RDMA port of the host."""
+    device = f'device="mlx5_{number}",port="1"'
+    return f'job="fabric",instance="gpu-001:10315",{device},host="gpu-001",rail="{number}",netdev="eth{number}"'
+
+
+def link_up(number: int) -> str:
+    return f'fabric_rdma_link_up{{job="fabric",instance="gpu-001:10315",device="mlx5_{number}",port="1"}}'
+
+
+PORTS = (
+    {'host:fabric_nccl_job:info{host="gpu-001",train_job="4711"}': "1x9"}
+    | {f'fabric_rdma_info{{{of_port(number)},mac="02:00:00:00:00:0{number}"}}': "1x9" for number in (2, 3)}
+    | {f'port:fabric_rdma_info:mac{{{of_port(number)},mac="02:00:00:00:00:0{number}"}}': "1x9" for number in (2, 3)}
+    | {
+        f'fabric_rdma_info{{{of_port(4)},mac="02:00:00:00:00:04"}}': "1x2 _x7",
+        f'port:fabric_rdma_info:mac{{{of_port(4)},mac="02:00:00:00:00:04"}}': "1x2 _x7",
+        link_up(2): "1x9",
+        link_up(3): "1x4 0x5",
+        link_up(4): "1x2 _x7",
+    }
+    | {
+        f'switch_port:fabric_link_info:seen{{job="fabric",instance="poller:10315",mac="02:00:00:00:00:0{number}",'
+        f'switch="leaf-02",switch_port="{number + 1}"}}': "600x9"
+        for number in (2, 3, 4)
+    }
+)
+"""Series of three ports: one is up, one down, and one is not there any more."""
 
 
 def row(labels: dict[str, str], shown: dict[str, str]) -> str:
     """Return what alerts of one row of a board share."""
-    return "/".join((labels["severity"], shown["role"], labels["alertname"], labels.get("train_job", "")))
+    job = (labels | shown).get("train_job", "")
+    return "/".join((labels["severity"], shown["role"], labels["alertname"], job))
 
 
 def series(name: str, labels: dict[str, str]) -> str:
@@ -74,7 +144,8 @@ def series(name: str, labels: dict[str, str]) -> str:
 def test_an_alert_that_fires_has_its_role_its_place_and_its_begin(program, tmp_path: Path):
     groups = yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [one for one in groups if one["name"] in GROUPS]}))
-    active = [*((labels, "firing") for labels, _ in FIRING), (PENDING, "pending"), (OF_INFO, "firing")]
+    state = {"pending": "pending"}
+    active = [(labels, state.get(shown["role"], "firing")) for labels, shown in ACTIVE] + [(OF_INFO, "firing")]
     kept = ("alertname", "severity", "layer", "train_job")
     case = {
         "interval": "1m",
@@ -86,29 +157,31 @@ def test_an_alert_that_fires_has_its_role_its_place_and_its_begin(program, tmp_p
                 {"series": series("ALERTS_FOR_STATE", labels), "values": f"{BEGAN}x9"},
             )
         ]
-        + [{"series": 'host:fabric_nccl_job:info{host="gpu-001",train_job="4711"}', "values": "1x9"}],
+        + [{"series": name, "values": values} for name, values in PORTS.items()],
         "promql_expr_test": [
             {
-                "expr": "alert:fabric_firing:since",
+                "expr": "alert:fabric_active:since",
                 "eval_time": "8m",
                 "exp_samples": [
                     {
                         "labels": series(
-                            "alert:fabric_firing:since",
+                            "alert:fabric_active:since",
                             {name: labels[name] for name in kept if name in labels}
                             | shown
                             | {"row": row(labels, shown)},
                         ),
                         "value": BEGAN,
                     }
-                    for labels, shown in FIRING
+                    for labels, shown in ACTIVE
                 ],
             },
             # Of the alerts that are causes, that about a port of a host of the job.
             {
                 "expr": "train_job:fabric_firing:since",
                 "eval_time": "8m",
-                "exp_samples": [{"labels": series("train_job:fabric_firing:since", OF_JOB), "value": BEGAN}],
+                "exp_samples": [
+                    {"labels": series("train_job:fabric_firing:since", OF_JOB | one), "value": BEGAN} for one in CAUSES
+                ],
             },
         ],
     }

@@ -213,7 +213,7 @@ def firing(severity: str, role: str, name: str, **labels: str) -> str:
     every = {"severity": severity, "role": role, "alertname": name} | labels
     every["row"] = f"{severity}/{role}/{name}/{job}"
     return (
-        f"alert:fabric_firing:since{{{','.join(f'{key}={chr(34)}{value}{chr(34)}' for key, value in every.items())}}}"
+        f"alert:fabric_active:since{{{','.join(f'{key}={chr(34)}{value}{chr(34)}' for key, value in every.items())}}}"
     )
 
 
@@ -232,23 +232,40 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
         for n, since in ((1, 10), (2, 11), (3, 9), (4, 12))
     }
     muted = firing("warning", "consequence", "FabricRailImbalance", host="gpu-001", rail="3")
-    panel = PANELS["fabric-overview-Firing alerts"]
+    slow = {
+        firing("warning", "pending", "FabricLinkDegraded", host=f"gpu-00{n}", rail=rail): f"{n}x30"
+        for n, rail in ((1, "5"), (2, ""))
+    }
+    lost = {
+        firing("warning", "pending", "FabricLinkErrors", host=f"gpu-00{n}", rail=str(rail)): f"{n}x30"
+        for n in (2, 1)
+        for rail in (3, 4)
+    }
+    panel = PANELS["fabric-overview-Alerts that fire or are pending"]
     by_label = {
         one["expr"].partition("max by (row, ")[2].partition(")")[0]: substituted(one["expr"])
         for one in panel["targets"]
     }
     labels = 'severity="critical",role="cause",alertname="FabricJobOnTcp",train_job="a"'
-    tcp = 'row="critical/cause/FabricJobOnTcp/a"'
+    tcp, pending = 'row="critical/cause/FabricJobOnTcp/a"', 'severity="warning",role="pending"'
     adapters = 'row="warning/cause/FabricJobAdaptersUnused/a"'
     silent = 'row="warning/cause/FabricSwitchDown/"'
     errors, imbalance = 'row="warning/cause/FabricLinkErrors/"', 'row="warning/consequence/FabricRailImbalance/"'
-    since = query("fabric-overview-Firing alerts", "since")
+    since = query("fabric-overview-Alerts that fire or are pending", "since")
     check(
         program("promtool"),
         tmp_path,
-        ranks | on_tcp | unused | down | {one: "9x30", muted: "9x30"},
+        ranks | on_tcp | unused | down | slow | lost | {one: "9x30", muted: "9x30"},
         [
-            (f"({since})  < 9000", "5m", [(f"{{{tcp},{labels}}}", 1000)]),
+            (
+                f"({since})  < 9000",
+                "5m",
+                [
+                    (f"{{{tcp},{labels}}}", 1000),
+                    (f'{{row="warning/pending/FabricLinkDegraded/",{pending},alertname="FabricLinkDegraded"}}', 1000),
+                    (f'{{row="warning/pending/FabricLinkErrors/",{pending},alertname="FabricLinkErrors"}}', 1000),
+                ],
+            ),
             (f"0 * {by_label['host']}", "5m", [(f'{{{imbalance},host="gpu-001"}}', 0)]),
             (f"0 * {by_label['switch']}", "5m", [(f'{{{errors},switch="leaf-4"}}', 0)]),
             (
@@ -258,6 +275,8 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
                     (f'{{{tcp},place="all hosts"}}', 0),
                     (f'{{{adapters},place="gpu-001, gpu-002"}}', 0),
                     (f'{{{silent},place="leaf-3, leaf-1 and 2 more"}}', 0),
+                    ('{row="warning/pending/FabricLinkDegraded/",place="gpu-001 rail 5, gpu-002"}', 0),
+                    ('{row="warning/pending/FabricLinkErrors/",place="gpu-001, gpu-002"}', 0),
                 ],
             ),
             (query("fabric-overview-Critical alerts"), "5m", [("{}", 1)]),
@@ -267,7 +286,12 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "board", ["overview-Firing alerts", "host-Alerts of this host", "training-Alerts of jobs, their hosts and switches"]
+    "board",
+    [
+        "overview-Alerts that fire or are pending",
+        "host-Alerts of this host",
+        "training-Alerts of jobs, their hosts and switches",
+    ],
 )
 def test_alerts_are_sorted_by_severity_then_causes_before_consequences_then_the_oldest(board):
     """Each of them by its words: critical and cause come first in the alphabet."""
@@ -295,22 +319,26 @@ def test_the_fullest_uplink_is_named_with_its_neighbour_if_that_is_known(program
 
 
 def test_an_alert_of_a_job_has_its_first_cause_and_its_place(program, tmp_path):
-    """Of a hang, which is of all hosts, the port; of a cause that two hosts have alike, neither."""
+    """Of a hang, which is of all hosts, the port; of a cause that two hosts have alike, neither.
+
+    An alert about a port is a cause itself.
+    """
 
     def cause(job, name, port):
         labels = f'train_job="{job}",cause="ack_timeouts",name="{name}",port="{port}"'
         return f'fabric_nccl_cause_confidence{{job="fabric",instance="collector",{labels}}}'
 
     series = {
-        firing("critical", "cause", "FabricJobHang", train_job="a"): "9x30",
-        firing("critical", "cause", "FabricJobHang", train_job="b"): "9x30",
+        firing("critical", "cause", "FabricJobHang", layer="nccl", train_job="a"): "9x30",
+        firing("critical", "cause", "FabricJobHang", layer="nccl", train_job="b"): "9x30",
+        firing("critical", "cause", "FabricLinkDown", layer="rdma", train_job="b", host="gpu-001"): "9x30",
         firing("warning", "cause", "FabricLinkErrors", switch="leaf-4", port="7"): "9x30",
         cause("a", "gpu-003", "mlx5_5:1"): "0.9x30",
         cause("a", "gpu-001", "mlx5_0:1"): "0.4x30",
         cause("b", "gpu-001", "mlx5_0:1"): "0.9x30",
         cause("b", "gpu-002", "mlx5_0:1"): "0.9x30",
     }
-    targets = PANELS["fabric-overview-Firing alerts"]["targets"]
+    targets = PANELS["fabric-overview-Alerts that fire or are pending"]["targets"]
     (expr,) = [substituted(one["expr"]) for one in targets if "(row, first_cause)" in one["expr"]]
     row = 'row="critical/cause/FabricJobHang'
     check(
@@ -334,7 +362,7 @@ HOSTS_WITH_FAULTS = "fabric-overview-Hosts with faults (paused, pausing: of time
 
 
 def test_hosts_with_a_cause_are_above_those_with_consequences(program, tmp_path):
-    """By the worst alert of each: a critical cause, another cause, consequences alone."""
+    """By the worst alert of each: a critical cause, another cause, what is pending, consequences alone."""
     order = [(one["displayName"], one["desc"]) for one in PANELS[HOSTS_WITH_FAULTS]["options"]["sortBy"]]
     assert order[0] == ("Alert", True)
     series = {
@@ -344,9 +372,13 @@ def test_hosts_with_a_cause_are_above_those_with_consequences(program, tmp_path)
         firing("warning", "cause", "FabricRetransmissions", host="gpu-002", rail="2"): "9x30",
         firing("warning", "consequence", "FabricPauseShare", host="gpu-002", rail="1"): "9x30",
         firing("warning", "cause", "FabricLinkErrors", switch="leaf-4", port="7"): "9x30",
+        firing("warning", "pending", "FabricLinkDegraded", host="gpu-004", rail="3"): "12x30",
+        firing("critical", "pending", "FabricLinkDown", host="gpu-004", rail="2"): "11x30",
     }
-    expected = [('{host="gpu-001"}', 1), ('{host="gpu-002"}', 2), ('{host="gpu-003"}', 3)]
-    check(program("promtool"), tmp_path, series, [(query(HOSTS_WITH_FAULTS, "Alert"), "5m", expected)])
+    expected = [('{host="gpu-001"}', 1), ('{host="gpu-002"}', 3), ('{host="gpu-003"}', 4), ('{host="gpu-004"}', 2)]
+    since = [(f'{{host="gpu-00{number}"}}', time) for number, time in ((1, 9000), (2, 9000), (3, 9000), (4, 11000))]
+    alert, begin = query(HOSTS_WITH_FAULTS, "Alert"), query(HOSTS_WITH_FAULTS, "Since")
+    check(program("promtool"), tmp_path, series, [(alert, "5m", expected), (begin, "5m", since)])
 
 
 def test_a_fine_job_with_a_low_bandwidth_is_not_fine_and_has_the_alert_of_its_hosts(program, tmp_path):
@@ -491,11 +523,11 @@ def test_a_delayed_job_without_a_cause_is_a_row_that_says_so(program, tmp_path, 
     check(program("promtool"), tmp_path, series, [*expected, (detail(CAUSES, "place"), "9m", [])])
 
 
-def test_alerts_of_the_hosts_of_a_job_are_listed_and_those_of_other_hosts_are_not(program, tmp_path):
+def test_alerts_of_a_job_of_its_hosts_and_of_switches_are_listed_and_those_of_other_hosts_are_not(program, tmp_path):
+    """The record has the job of a host."""
     since = query("fabric-training-Alerts of jobs, their hosts and switches", "since")
     series = {
-        'host:fabric_nccl_job:info{host="gpu-001",train_job="a"}': "1x30",
-        firing("warning", "cause", "FabricLinkDegraded", host="gpu-001", rail="3"): "10x30",
+        firing("warning", "cause", "FabricLinkDegraded", train_job="a", host="gpu-001", rail="3"): "10x30",
         firing("warning", "cause", "FabricLinkErrors", host="gpu-009", rail="3"): "10x30",
         firing("warning", "cause", "FabricSwitchDown", switch="leaf-1"): "20x30",
         firing("warning", "cause", "FabricJobNetworkBound", train_job="a", place="all hosts"): "30x30",
@@ -504,12 +536,48 @@ def test_alerts_of_the_hosts_of_a_job_are_listed_and_those_of_other_hosts_are_no
     expected = [
         (f'{{row="warning/cause/{name}/{job}",{kind},alertname="{name}"{more}}}', begin)
         for name, job, more, begin in (
-            ("FabricLinkDegraded", "", "", 10_000),
+            ("FabricLinkDegraded", "a", ',train_job="a"', 10_000),
             ("FabricSwitchDown", "", "", 20_000),
             ("FabricJobNetworkBound", "a", ',train_job="a"', 30_000),
         )
     ]
     check(program("promtool"), tmp_path, series, [(since, "5m", expected)])
+
+
+def test_a_cause_that_is_no_port_has_its_ranks_and_their_host(program, tmp_path):
+    """Two ranks of one host, the later one first; of work that moves, no rank."""
+    of = 'job="fabric",instance="collector",train_job='
+    series = {
+        f'fabric_nccl_cause_confidence{{{of}"a",cause="compute"}}': "0.5x30",
+        f'fabric_nccl_cause_confidence{{{of}"b",cause="work"}}': "0.7x30",
+        f'fabric_nccl_cause_confidence{{{of}"c",cause="process"}}': "0.4x30",
+    }
+    for job, rank, host, loss in (("a", "9", "gpu-002", 0.1), ("a", "12", "gpu-002", 0.2), ("c", "3", "gpu-001", 1)):
+        series[f'fabric_nccl_straggler{{{of}"{job}",rank="{rank}"}}'] = "1x30"
+        series[f'fabric_nccl_straggler_loss_ratio{{{of}"{job}",rank="{rank}"}}'] = f"{loss}x30"
+        known = f'job="fabric",instance="{host}",train_job="{job}",rank="{rank}",host="{host}"'
+        series[f"fabric_nccl_rank_info{{{known}}}"] = "1x30"
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (
+                f"0 * {detail(CAUSES, 'place')}",
+                "5m",
+                [
+                    ('{row="a/compute//",place="rank 12, rank 9"}', 0),
+                    ('{row="b/work//",place="changing ranks"}', 0),
+                    ('{row="c/process//",place="rank 3"}', 0),
+                ],
+            ),
+            (
+                f"0 * {detail(CAUSES, 'host, device')}",
+                "5m",
+                [('{row="a/compute//",host="gpu-002"}', 0), ('{row="c/process//",host="gpu-001"}', 0)],
+            ),
+        ],
+    )
 
 
 def test_a_host_that_pauses_its_switch_is_a_host_with_a_fault(program, tmp_path):
@@ -604,3 +672,69 @@ def test_batches_that_a_collector_accepts_are_not_lost(program, tmp_path):
     }
     expr = f"round({query('fabric-training-Lost, of batches')}, 0.001)"
     check(program("promtool"), tmp_path, series, [(expr, "20m", [("{}", 0.125)])])
+
+
+MOST_DROPS = "fabric-overview-Most drops"
+
+
+def test_drops_without_pauses_have_a_hint_before_more_drops_elsewhere(program, tmp_path):
+    """Few drops have no place; one that pauses drops most; the hint is for a switch at which nothing pauses."""
+
+    def of(record: str, switch: str, values: str) -> dict[str, str]:
+        return {f'switch:fabric_switch_{record}:rate{{{POLLER},switch="{switch}"}}': values}
+
+    series = {
+        **of("discards", "leaf-1", "0.2x9 40x9 40x30"),
+        **of("discards", "leaf-2", "0.1x9 0.1x9 30x30"),
+        **of("pfc_frames", "leaf-1", "900x60"),
+        **of("pfc_frames", "leaf-2", "0x60"),
+        f"host:fabric_nic_discards:rate{{{HOST}}}": "0x60",
+        f'host:fabric_rdma_info:info{{{HOST},host="gpu-001"}}': "1x60",
+    }
+    expr = query(MOST_DROPS)
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (expr, "5m", [('{place="no place"}', 0.2)]),
+            (expr, "15m", [('{place="leaf-1"}', 40)]),
+            (expr, "25m", [('{place="leaf-2: PFC off?",hint=": PFC off?"}', 30)]),
+        ],
+    )
+
+
+def test_a_limit_is_a_dashed_line_with_its_value_in_the_legend():
+    found = 0
+    for key, panel in PANELS.items():
+        steps = panel["fieldConfig"]["defaults"].get("thresholds", {"steps": ()})["steps"]
+        if panel["type"] != "timeseries" or len(steps) < 2:
+            continue
+        colors = {
+            override["matcher"]["options"]: one["value"]["fixedColor"]
+            for override in panel["fieldConfig"]["overrides"]
+            for one in override["properties"]
+            if one["id"] == "color"
+        }
+        drawn, named = {}, {}
+        for legend, expr in ((one["legendFormat"], one["expr"]) for one in panel["targets"]):
+            if legend.startswith("limit "):
+                drawn[colors[legend]] = float(expr.rpartition(") + ")[2])
+                number, percent, _ = legend.removeprefix("limit ").partition(" %")
+                named[colors[legend]] = pytest.approx(float(number) / (100 if percent else 1))
+        assert drawn == named == {one["color"]: one["value"] for one in steps if one["value"] is not None}, key
+        found += 1
+    assert found > 10
+
+
+def test_a_limit_is_drawn_where_there_are_values(program, tmp_path):
+    """Else a panel without series would not show the text that there are none."""
+    marked = query_by_legend("fabric-host-ECN-marked, of packets received", "limit 10 %")
+    series = INFO | {f"fabric_rdma_ecn_marked_ratio{{{PORT}}}": "0.01x10 _x20"}
+    check(program("promtool"), tmp_path, series, [(marked, "5m", [("{}", 0.1)]), (marked, "20m", [])])
+
+
+def query_by_legend(panel: str, legend: str) -> str:
+    """Return the query of a panel with this legend."""
+    (expr,) = [one["expr"] for one in PANELS[panel]["targets"] if one["legendFormat"] == legend]
+    return substituted(expr)

@@ -81,12 +81,18 @@ NOT_IN_DEMO |= {
     f"{panel}-{letter}": "no alert about it fires within two minutes"
     for panel in (
         "fabric-host-Alerts of this host",
-        "fabric-switches-Alerts of switches, of exporters, and of hosts that pause switches",
+        "fabric-switches-Alerts of switches, of ports at them, and of exporters",
         "fabric-training-Alerts of jobs, their hosts and switches",
     )
     for letter in "ABCDEF"
 } | {
     f"fabric-overview-Firing alerts-{letter}": "no alert of such a place fires within two minutes" for letter in "DEGHI"
+}
+
+NOT_IN_DEMO |= {
+    key: "the panel has no values in the demo"
+    for key, (panel, target) in TARGETS.items()
+    if target["legendFormat"].startswith("limit ") and f"{key[: key.rindex('-')]}-A" in NOT_IN_DEMO
 }
 
 IN_DEMO = {key: one for key, one in TARGETS.items() if "fabric_ib_" not in one[1]["expr"] and key not in NOT_IN_DEMO}
@@ -113,7 +119,7 @@ every_target = pytest.mark.parametrize(("panel", "target"), TARGETS.values(), id
 
 RULES = ("fabric-records.yml", "fabric.yml")
 
-OF_ALL_TARGETS = {"alert:fabric_firing:since", "host:fabric_nccl_job:info", "host:fabric_nccl_straggler:count"} | {
+OF_ALL_TARGETS = {"alert:fabric_active:since", "host:fabric_nccl_job:info", "host:fabric_nccl_straggler:count"} | {
     "train_job:fabric_firing:since"
 }
 """Records without a job and an instance, as they are of alerts, or join series of hosts and collectors."""
@@ -271,8 +277,8 @@ def test_the_first_row_is_one_screen(name):
 
 
 def test_the_first_screen_of_the_overview_is_alerts_faults_and_trends():
-    shown = [panel["type"] for panel in BOARDS["fabric-overview"]["panels"][1:17]]
-    assert shown == ["stat"] * 12 + ["table"] * 2 + ["timeseries"] * 2
+    shown = [panel["type"] for panel in BOARDS["fabric-overview"]["panels"][1:19]]
+    assert shown == ["stat"] * 14 + ["table"] * 2 + ["timeseries"] * 2
     assert sum(key.startswith("fabric-overview-") for key in PANELS) <= 50
 
 
@@ -423,7 +429,7 @@ def test_table_columns_are_those_of_the_queries():
 
 
 LIMITS = {
-    "fabric-overview-Pauses (PFC, 802.3x), of time": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-overview-Pauses (PFC, 802.3x), of time": ("FabricPauseShare", "FabricPauseInTraffic"),
     "fabric-overview-Retransmissions, of packets": ("FabricRetransmissions",),
     "fabric-overview-Most retransmissions": ("FabricRetransmissions",),
     "fabric-overview-Ports most paused by their switch (PFC, 802.3x)": ("FabricPauseShare",),
@@ -432,9 +438,9 @@ LIMITS = {
     "fabric-overview-Fullest uplink, of its speed": ("leaf:fabric_uplink_overload:ratio",),
     "fabric-overview-ECN-marked, of packets received, by rail": ("FabricCongestion",),
     "fabric-host-Pausing, of time": ("FabricPauseShare",),
-    "fabric-host-Pauses by priority (PFC), of time": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-host-Paused by the switch (PFC, 802.3x), of time": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-host-Pausing the switch (PFC, 802.3x), of time": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-host-Pauses by priority (PFC), of time": ("FabricPauseShare", "FabricPauseInTraffic"),
+    "fabric-host-Paused by the switch (PFC, 802.3x), of time": ("FabricPauseShare", "FabricPauseInTraffic"),
+    "fabric-host-Pausing the switch (PFC, 802.3x), of time": ("FabricPauseShare", "FabricPauseInTraffic"),
     "fabric-host-ECN-marked, of packets received": ("FabricCongestion",),
     "fabric-host-Retransmissions, of packets": ("FabricRetransmissions",),
     "fabric-host-Imbalance of ports, over the mean": ("FabricRailImbalance", "FabricRailImbalance"),
@@ -477,12 +483,13 @@ LIMITS_OF_COLUMNS = {
         "pause_share",
     ),
     ("fabric-overview-Jobs on hosts with faults", "Paused, of time"): ("pause_outlier", "pause_share"),
+    ("fabric-overview-Jobs on hosts with faults", "Pausing, of time"): ("pause_outlier", "pause_share"),
     (RDMA_PORTS, "Paused"): ("pause_outlier", "pause_share"),
     (RDMA_PORTS, "Pausing"): ("pause_outlier", "pause_share"),
     ("fabric-switches-Hosts that pause a switch (PFC)", "Of time"): ("pause_outlier", "pause_share"),
     ("fabric-switches-Switches that pause others (PFC)", "Of time"): ("pause_outlier", "pause_share"),
-    ("fabric-switches-Hosts that pause a switch (PFC)", "Of time, at most"): ("pause_share", "pause_storm"),
-    ("fabric-switches-Switches that pause others (PFC)", "Of time, at most"): ("pause_share", "pause_storm"),
+    ("fabric-switches-Hosts that pause a switch (PFC)", "Of time, at most"): ("pause_outlier", "pause_share"),
+    ("fabric-switches-Switches that pause others (PFC)", "Of time, at most"): ("pause_outlier", "pause_share"),
     ("fabric-training-Hosts of jobs with faults", "Paused, of time"): ("pause_outlier", "pause_share"),
 }
 """Columns of shares of time in pause, and sections of thresholds, for a warning and for what is bad."""
