@@ -28,7 +28,8 @@ ANY_TARGET = '{job=~".+", instance=~".+"}'
 ROW = "row"
 """The label by which rows are distinguished."""
 
-_CONFIDENCE = f"fabric_nccl_cause_confidence{JOBS}"
+_KNOWN = f'{JOBS[:-1]}, cause!="unknown"}}'
+_CONFIDENCE = f"fabric_nccl_cause_confidence{_KNOWN}"
 _IS_SWITCH = f'label_replace(group by (switch) (fabric_switch_up{ANY_TARGET}), "name", "$1", "switch", "(.+)")'
 _COLLECTORS = f"on () count(fabric_collector_connected{ANY_TARGET})"
 
@@ -203,4 +204,4 @@ def first_causes() -> str:
     )
     named = f"({first}) * on ({ROW}) group_left (name) max by ({ROW}, name) ({place})"
     alerts = f"({named} and on (train_job) {MAY_BE_NETWORK})"
-    return in_words(f"({first_cause()} or on (train_job) {alerts})")
+    return in_words(f"({first_cause(_KNOWN)} or on (train_job) {alerts})")

@@ -1,6 +1,7 @@
 """The first screen of the dashboard of training jobs: what delays each, where, and since when."""
 
 from alert_tables import firing
+from grafana_foundation_sdk.models import dashboard as model
 from panels import ANY, ANY_WARNS, EIGHTH, Limits, Panel, Query, lines, meaning, number
 from tables import Column, table_of
 from training_causes import FOUND, ROW, first_causes, hosts, places, rails, since, switches
@@ -44,10 +45,12 @@ WITHOUT_PORT = meaning(
         "compute": ("computing of a late rank", "text"),
         "process": ("a process went no further", "text"),
         "work": ("uneven work", "text"),
-        "unknown": ("unknown: no port with a fault", "text"),
     }
 )
 """Causes other than ports."""
+
+IN_WORDS = [model.DynamicConfigValue(id_val="mappings", value=[WITHOUT_PORT])]
+"""Shows these, without a colour."""
 
 CLOCK = "dateTimeAsIsoNoDateIfToday"
 """Unit of a time of day, with the date if it was on another day."""
@@ -172,9 +175,9 @@ def _verdicts() -> Panel:
         absent="no job reports timings (docs/training.md)",
         width=17,
         height=5,
-        colors={"verdict": VERDICTS, "first_cause": WITHOUT_PORT},
+        colors={"verdict": VERDICTS},
         widths={"train_job": 80, "verdict": 140},
-    )
+    ).override_by_name("first_cause", IN_WORDS)
 
 
 def _causes() -> Panel:
@@ -200,9 +203,8 @@ def _causes() -> Panel:
         absent="no job is delayed",
         width=16,
         height=5,
-        colors={"cause": WITHOUT_PORT},
         widths={"train_job": 80, "host": 85, "device": 80, "rail": 50, "switch": 80, "switch_port": 170, "place": 150},
-    )
+    ).override_by_name("cause", IN_WORDS)
 
 
 def _stragglers() -> Panel:

@@ -506,6 +506,30 @@ def test_each_cause_has_its_host_its_switch_port_and_the_begin_of_its_oldest_ale
     )
 
 
+def test_of_a_job_whose_cause_a_collector_does_not_know_the_alerts_are_listed(program, tmp_path):
+    """With the switch that an alert names; of those that only have the job's delay as their reason, none."""
+    of = 'job="fabric",instance="collector",train_job="a"'
+    series = {
+        f'fabric_nccl_cause_confidence{{{of},cause="unknown"}}': "0x30",
+        f'fabric_nccl_verdict{{{of},verdict="network_bound"}}': "1x30",
+        f"fabric_nccl_verdict_seconds{{{of}}}": "0+60x30",
+        firing("warning", "cause", "FabricOversubscription", train_job="a", switch="leaf-1", layer="switch"): "60x30",
+        firing("warning", "cause", "FabricJobCollectivesUneven", train_job="a", place="all hosts"): "30x30",
+    }
+    row, verdicts = 'row="a/FabricOversubscription"', "fabric-training-Verdicts"
+    expected = [
+        (query(CAUSES, "Since"), "9m", [(f'{{{row},train_job="a",cause="FabricOversubscription"}}', 60_000)]),
+        (query(CAUSES, "Confidence"), "9m", []),
+        (f"0 * {detail(CAUSES, 'switch, switch_port')}", "9m", [(f'{{{row},switch="leaf-1"}}', 0)]),
+        (
+            f"0 * {detail(verdicts, 'first_cause')}",
+            "9m",
+            [('{train_job="a",verdict="network_bound",first_cause="FabricOversubscription leaf-1"}', 0)],
+        ),
+    ]
+    check(program("promtool"), tmp_path, series, expected)
+
+
 @pytest.mark.parametrize(
     ("collector", "text"), [(True, "none found, see the alerts"), (False, "unknown: no collector")]
 )
