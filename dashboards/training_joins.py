@@ -114,9 +114,6 @@ def _if_fine(jobs: str, verdict: str) -> str:
 
 _WORST = f"({' or on (train_job) '.join(map(_given, WORST_FIRST))})"
 _BUT_FINE = {SLOWED: SLOWER, LOW_BANDWIDTH: LOW_RATE, ALERTED: WITH_ALERT}
-FAULTY = f"({' or '.join(_BUT_FINE)})"
-"""Jobs that are not fine, whatever the verdict of the exporter."""
-
 VERDICT = f"({' or on (train_job) '.join([*(_if_fine(*one) for one in _BUT_FINE.items()), _WORST])})"
 """The verdict on each job; the worst where hosts without a collector have different ones."""
 
@@ -133,8 +130,12 @@ def _any_of(verdicts: Sequence[str]) -> str:
     return f"max by (train_job) (fabric_nccl_verdict{chosen} == 1)"
 
 
-DELAYED = f"({_any_of(WORST_FIRST[:4])} or {FAULTY})"
-"""Jobs with a verdict that names a delay, and those that are not fine."""
+_LATE = _any_of(WORST_FIRST[:4])
+FAULTY = f"(({' or '.join(_BUT_FINE)}) and on (train_job) {_any_of(['fine'])} unless on (train_job) {_LATE})"
+"""Jobs that are fine by their timings, but slower than they were, with a low bandwidth or an alert."""
+
+DELAYED = f"({_LATE} or {FAULTY})"
+"""These, and those with a verdict that names a delay."""
 
 HANGING = _any_of(["hang"])
 

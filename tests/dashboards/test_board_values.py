@@ -540,6 +540,7 @@ def test_a_delayed_job_without_a_cause_is_a_row_that_says_so(program, tmp_path, 
         f'fabric_nccl_verdict{{{of},verdict="straggler"}}': "1x30",
         f"fabric_nccl_verdict_seconds{{{of}}}": "0+60x30",
         'train_job:fabric_firing:since{train_job="a",severity="warning",alertname="FabricLinkErrors",host="h"}': "9x30",
+        firing("warning", "cause", "FabricStraggler", train_job="a", host="h"): "9x30",
     }
     if collector:
         series['fabric_collector_connected{job="fabric",instance="one"}'] = "1x30"
