@@ -77,6 +77,13 @@ TIME_OVER_BEST = f"max by (train_job) (fabric_nccl_regression_ratio{JOBS})"
 SLOWED = f"({TIME_OVER_BEST} > 1.15)"
 """Jobs that are slower than they were, as in the alert FabricJobSlower."""
 
+_STEPS, _NETWORK = (
+    f'(max by (train_job) (fabric_nccl_regression_ratio{JOBS[:-1]}, measure="{one}"}}) > 1.15)'
+    for one in ("step_time", "bus_bandwidth")
+)
+STEPS_ALONE = f"({_STEPS} unless on (train_job) {_NETWORK})"
+"""Jobs whose steps are slower, and whose network is not."""
+
 BANDWIDTH = f"min by (train_job) (fabric_nccl_network_ratio{JOBS})"
 """Bus bandwidth between nodes of each job, over the expected one."""
 

@@ -173,7 +173,7 @@ def _verdicts() -> Panel:
         more=[(with_verdict(first_causes()), ("first_cause",))],
         worst=("GPUs lost", "-Bandwidth, of expected"),
         absent="no job reports timings (docs/training.md)",
-        width=17,
+        width=18,
         height=5,
         colors={"verdict": VERDICTS},
         widths={"train_job": 80, "verdict": 140},
@@ -252,7 +252,7 @@ def _lost() -> Panel:
         " five jobs that lose most.",
         "short",
         [Query(f"topk(5, {each})", "{{train_job}} {{cause}}")],
-        width=7,
+        width=6,
         height=5,
         absent=NO_TIMINGS,
     )

@@ -139,6 +139,14 @@ def test_a_job_that_is_slower_than_it_was_is_not_fine(program, tmp_path):
                     ('{train_job="c",verdict="straggler"}', 1000 * (9 - 1) * 60),
                 ],
             ),
+            (
+                query(CAUSES, "Since"),
+                "9m",
+                [
+                    ('{row="a",train_job="a",cause="its steps, not the network"}', 1000 * (4 * 60 + 30)),
+                    ('{row="c",train_job="c",cause="its steps, not the network"}', 1000 * (9 - 1) * 60),
+                ],
+            ),
             *(
                 (query(f"fabric-training-{title}"), "9m", [("{}", 1)])
                 for title in ("Fine", "Slow, or with an alert", "Waiting for ranks")
