@@ -1,8 +1,8 @@
 """Queries for the likely causes of the delay of each job, as rows of a table.
 
-A collector has them, with a confidence. Of a job that may be delayed by the network and has none, the alerts about
-ports of its hosts are listed, one row for each name. If there are none either, that is a row too, so that it is not
-mistaken for a good sign.
+A collector has them, with a confidence. Of a job that may be delayed by the network and has none that is likely, its
+alerts and those about ports of its hosts are listed too, one row for each name. If there are none either, that is a
+row too, so that it is not mistaken for a good sign.
 """
 
 from alert_tables import pairs
@@ -25,6 +25,9 @@ from training_joins import (
 
 ANY_TARGET = '{job=~".+", instance=~".+"}'
 """Hosts have their ports, collectors the causes, and pollers the switches."""
+
+LIKELY = 0.3
+"""Confidence from which on a cause is likely; below that it is possible, and alerts are listed too."""
 
 ROW = "row"
 """The label by which rows are distinguished."""
@@ -62,8 +65,9 @@ def _every_alert(matchers: str = "") -> str:
 
 
 _EVERY = _every_alert()
-_ALERTS = f"{_EVERY} and on (train_job) {MAY_BE_NETWORK} unless on (train_job) {_CONFIDENCE}"
-"""Those of jobs that the network may delay, and that have no causes."""
+_LIKELY = f"({_CONFIDENCE} >= {LIKELY})"
+_ALERTS = f"{_EVERY} and on (train_job) {MAY_BE_NETWORK} unless on (train_job) {_LIKELY}"
+"""Those of jobs that the network may delay, and that have no likely causes."""
 
 
 def _of_one(label: str) -> str:
@@ -192,9 +196,10 @@ def places() -> str:
 
 
 def first_causes() -> str:
-    """Return the query for the first cause of each delayed job, in words: a collector's, else the first of the alerts.
+    """Return the query for the first cause of each delayed job, in words.
 
-    Critical alerts come before warnings, and then the oldest.
+    It is a likely one of a collector, else the first of the alerts, else a possible one of a collector. Critical alerts
+    come before warnings, and then the oldest.
     """
     critical, other = (_every_alert(f', severity{sign}"critical"') for sign in ("=", "!="))
     first = " or on (train_job) ".join(
@@ -206,4 +211,5 @@ def first_causes() -> str:
     )
     named = f"({first}) * on ({ROW}) group_left (name) max by ({ROW}, name) ({place})"
     alerts = f"({named} and on (train_job) {MAY_BE_NETWORK})"
-    return in_words(f"({first_cause(_KNOWN)} or on (train_job) {alerts})")
+    found = first_cause(_KNOWN)
+    return in_words(f"({found} >= {LIKELY} or on (train_job) {alerts} or on (train_job) {found})")

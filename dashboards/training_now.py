@@ -185,8 +185,9 @@ def _causes() -> Panel:
         "Likely causes",
         "Causes that a collector finds for each delay, from the states of ports and NCCL's logs, with the host, the"
         " device and the switch port that it is, or was last, connected to. From 60 % strong, from 30 % likely, below"
-        " that possible; the log of the collector has the evidence. Of a job without, the alerts about ports of its"
-        " hosts. Since the oldest alert about the rail of the host, else since the collector has the cause.",
+        " that possible; the log of the collector has the evidence. Of a job without a likely one, also the alerts"
+        " about ports of its hosts. Since the oldest alert about the rail of the host, else since the collector has"
+        " it.",
         [
             Column("Since", CLOCK, since(), width=85),
             Column("Confidence", "percentunit", FOUND, decimals=0, width=110),

@@ -538,6 +538,26 @@ def test_of_a_job_whose_cause_a_collector_does_not_know_the_alerts_are_listed(pr
     check(program("promtool"), tmp_path, series, expected)
 
 
+def test_an_alert_comes_before_a_cause_that_is_only_possible(program, tmp_path):
+    """From 0.3 a cause is likely (docs/causes.md)."""
+    series = {}
+    for job, confidence in (("a", "0.12"), ("b", "0.3")):
+        of = f'job="fabric",instance="collector",train_job="{job}"'
+        series |= {
+            f'fabric_nccl_cause_confidence{{{of},cause="link_full",name="h",port="m:1"}}': f"{confidence}x30",
+            f'fabric_nccl_verdict{{{of},verdict="network_bound"}}': "1x30",
+            f'train_job:fabric_firing:since{{train_job="{job}",severity="critical",alertname="Lost",host="h"}}': "9x30",
+        }
+    verdicts, row = detail("fabric-training-Verdicts", "first_cause"), 'verdict="network_bound",first_cause='
+    expected = [(f'{{train_job="a",{row}"Lost h"}}', 0), (f'{{train_job="b",{row}"link_full h m:1"}}', 0)]
+    hosts = [
+        ('{row="a/Lost",host="h"}', 0),
+        *((f'{{row="{job}/link_full/h/m:1",host="h",device="m"}}', 0) for job in "ab"),
+    ]
+    listed = f"0 * {detail(CAUSES, 'host, device')}"
+    check(program("promtool"), tmp_path, series, [(f"0 * {verdicts}", "5m", expected), (listed, "5m", hosts)])
+
+
 @pytest.mark.parametrize(
     ("collector", "text"), [(True, "none found, see the alerts"), (False, "unknown: no collector")]
 )
