@@ -211,5 +211,5 @@ def first_causes() -> str:
     )
     named = f"({first}) * on ({ROW}) group_left (name) max by ({ROW}, name) ({place})"
     alerts = f"({named} and on (train_job) {MAY_BE_NETWORK})"
-    found = first_cause(_KNOWN)
-    return in_words(f"({found} >= {LIKELY} or on (train_job) {alerts} or on (train_job) {found})")
+    first_found = first_cause(_KNOWN)
+    return in_words(f"({first_found} >= {LIKELY} or on (train_job) {alerts} or on (train_job) {first_found})")
