@@ -46,7 +46,7 @@ def ports() -> list[Panel]:
             ', host="$host"',
             details=("rail", "device", "switch", "port", "rank"),
             width=FULL,
-            height=5,
+            height=6,
         ),
         _ports(),
     ]
@@ -199,7 +199,7 @@ def _ports() -> Panel:
         more=[(SWITCH_PORTS, ("switch", "switch_port"))],
         absent="no RDMA ports",
         width=FULL,
-        height=11,
+        height=10,
         widths={"rail": 50, "port": 50, "switch": 90, "switch_port": 110},
     )
 

@@ -3,6 +3,7 @@
 One metric alone has the name of a node, so each query is joined with it, which also applies the selection.
 """
 
+from alert_tables import firing
 from joins import higher, union
 from panels import ANY, FULL, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
 from tables import Column, info_table, table_of, top_list
@@ -45,7 +46,15 @@ ABSENT = "no InfiniBand"
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
-    return [*_counts(), *_faults()]
+    alerts = firing(
+        "Alerts of InfiniBand",
+        ', layer="ib", place=~"$node_name|"',
+        details=("host", "place", "port"),
+        width=FULL,
+        height=5,
+        absent="no alert fires or is pending, or no subnet is swept",
+    )
+    return [*_counts(), alerts, *_faults()]
 
 
 def _counts() -> list[Panel]:
@@ -115,7 +124,8 @@ def _faults() -> list[Panel]:
             "Nodes that responded within the last hour and cannot be reached any more.",
             f"((fabric_ib_node_up{{}} == 0) + 1) * {_node('node_name', 'node_kind', 'host')}",
             labels=["node_name", "guid", "node_kind", "host"],
-            absent="no node is missing",
+            absent="no node of the subnets that are swept is missing",
+            height=6,
         ),
         table_of(
             "Ports with slow links",
@@ -126,7 +136,8 @@ def _faults() -> list[Panel]:
             ],
             labels=["node_name", "port", "peer", "peer_port", "width", "generation"],
             worst=("-Speed",),
-            absent="no link is slow",
+            absent="no link of the subnets that are swept is slow",
+            height=6,
         ),
         table_of(
             "Ports with errors",
@@ -144,14 +155,16 @@ def _faults() -> list[Panel]:
             ],
             labels=["node_name", "port"],
             worst=tuple(ERRORS),
-            absent="no port with errors",
+            absent="no port of the subnets that are swept has errors",
+            height=5,
         ),
         info_table(
             "Saturated counters",
             "Counters that have reached their maximum and do not count further, so that their rates are 0. Clear them.",
             f"(fabric_ib_saturated{{}} == 1) * {NODE}",
             labels=["node_name", "port", "counter"],
-            absent="no counter is saturated",
+            absent="no counter of the subnets that are swept is saturated",
+            height=5,
         ),
     ]
 

@@ -105,10 +105,10 @@ DISCARDS = Limits(1, 100)
 """Packets per second that are dropped without an error."""
 
 _DROPS = (
-    'max by (place) (label_replace(switch:fabric_switch_discards:rate{}, "place", "$1", "switch", "(.+)") or'
-    f' label_replace(host:fabric_nic_discards:rate{{}} * {ON_HOST}, "place", "$1", "host", "(.+)"))'
+    'max by (place) (label_replace(switch:fabric_switch_transmit_discards:rate{}, "place", "$1", "switch", "(.+)") or'
+    f' label_replace(host:fabric_nic_receive_discards:rate{{}} * {ON_HOST}, "place", "$1", "host", "(.+)"))'
 )
-_WITHOUT_PAUSES = 'label_replace(switch:fabric_switch_pfc_frames:rate{} == 0, "place", "$1", "switch", "(.+)")'
+_WITHOUT_PAUSES = 'label_replace(switch:fabric_switch_receive_pfc_frames:rate{} == 0, "place", "$1", "switch", "(.+)")'
 _MANY = f"({_DROPS} >= {DISCARDS.warning})"
 MOST_DROPS = (
     f'label_join(label_replace(topk(1, {_MANY} and on (place) {_WITHOUT_PAUSES}), "hint", ": PFC off?", "", "")'

@@ -15,7 +15,7 @@ from joins import (
     now_or_over,
     union,
 )
-from panels import ANY, FULL, HALF, QUARTER, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
+from panels import ANY, FULL, HALF, THIRD, WAYS, Limits, Panel, Query, lines, meaning, number, where
 from switches_pauses import TO_HOSTS, hosts_that_pause, switches_that_pause
 from tables import Column, info_table, table_of, top_list
 
@@ -166,13 +166,13 @@ def _silent_or_restarted() -> Panel:
                 meaning({0: ("failing", "red"), 1: ("restarted", "orange")}),
                 width=85,
             ),
-            Column("Started", "dateTimeAsIsoNoDateIfToday", f"1000 * (time() - {RESTARTED})", width=145),
+            Column("Started", "dateTimeAsIsoNoDateIfToday", f"1000 * (time() - {RESTARTED})", width=80),
         ],
         labels=["switch"],
         more=[(f"fabric_switch_up{ON} == 0", ("target",))],
         worst=("-State", "-switch"),
         absent="none of the switches that are polled",
-        width=QUARTER,
+        width=5,
         height=9,
     )
 
@@ -184,21 +184,21 @@ def _ports_with_faults() -> Panel:
         " second, over 2 minutes; over: there were some in the last 10); with the neighbour by LLDP. A port to a host"
         " is slow if it is slower than the middle one of its switch.",
         [
-            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY, width=55),
+            Column("Down", "none", _with_peer(f"{WENT_DOWN} + 1"), limits=ANY, width=70),
             Column("Speed", "bps", _with_peer(f"8 * ({SLOW_UPLINKS} or {SLOW_TO_HOSTS})"), limits=ANY, width=75),
             *(
                 Column(name, "short", _with_peer(now_or_over(of(NOW), of(RECENTLY))), OVER, LOSSES, width=width)
                 for name, of, width in (
-                    ("Errors/s", _errors, 75),
+                    ("Errors/s", _errors, 95),
                     ("FEC/s", _fec_lost, 65),
-                    ("Discards/s", _discards, 90),
+                    ("Discards/s", _discards, 105),
                 )
             ),
         ],
         labels=["switch", "port", "peer"],
-        worst=("Down", "Speed", "Errors/s", "FEC/s", "Discards/s", "-switch", "-port"),
+        worst=("Down", "Errors/s", "Discards/s", "-switch"),
         absent="no port of the switches that are polled",
-        width=10,
+        width=11,
         height=9,
         widths={"switch": 80, "port": 110, "peer": 85},
     )

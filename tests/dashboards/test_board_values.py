@@ -737,11 +737,11 @@ def test_drops_without_pauses_have_a_hint_before_more_drops_elsewhere(program, t
         return {f'switch:fabric_switch_{record}:rate{{{POLLER},switch="{switch}"}}': values}
 
     series = {
-        **of("discards", "leaf-1", "0.2x9 40x9 40x30"),
-        **of("discards", "leaf-2", "0.1x9 0.1x9 30x30"),
-        **of("pfc_frames", "leaf-1", "900x60"),
-        **of("pfc_frames", "leaf-2", "0x60"),
-        f"host:fabric_nic_discards:rate{{{HOST}}}": "0x60",
+        **of("transmit_discards", "leaf-1", "0.2x9 40x9 40x30"),
+        **of("transmit_discards", "leaf-2", "0.1x9 0.1x9 30x30"),
+        **of("receive_pfc_frames", "leaf-1", "900x60"),
+        **of("receive_pfc_frames", "leaf-2", "0x60"),
+        f"host:fabric_nic_receive_discards:rate{{{HOST}}}": "0x60",
         f'host:fabric_rdma_info:info{{{HOST},host="gpu-001"}}': "1x60",
     }
     expr = query(MOST_DROPS)

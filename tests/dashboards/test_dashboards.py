@@ -83,6 +83,7 @@ NOT_IN_DEMO |= {
         "fabric-host-Alerts of this host",
         "fabric-switches-Alerts of switches, of ports at them, and of exporters",
         "fabric-training-Alerts of jobs, their hosts and switches",
+        "fabric-infiniband-Alerts of InfiniBand",
     )
     for letter in "ABCDEFG"
 } | {
