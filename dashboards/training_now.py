@@ -246,7 +246,8 @@ def _alerts() -> Panel:
 
 
 def _lost() -> Panel:
-    each = f"{LOST_GPUS} > 0 or on (train_job) sum by (train_job) ({LOST_GPUS})"
+    none = f'label_replace(sum by (train_job) ({LOST_GPUS}), "cause", "none", "", "")'
+    each = f"{LOST_GPUS} > 0 or on (train_job) {none}"
     return lines(
         "GPUs lost",
         "GPU-seconds lost per second, by the verdict that names the loss; at most, where the network is slow. The"
