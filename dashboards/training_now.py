@@ -240,7 +240,7 @@ def _alerts() -> Panel:
         ', train_job="", switch!=""',
         details=("host", "rail", "switch", "port", "place"),
         absent="no critical alert or warning of a job, its hosts or a switch fires or is pending",
-        width=17,
+        width=18,
         height=7,
     )
 
@@ -268,7 +268,7 @@ def _bandwidth() -> Panel:
         " the slowest kind of each job; none of a job that hangs.",
         "Bps",
         [Query(f"{by_kind} unless on (train_job) {HANGING}", "{{train_job}}")],
-        width=7,
+        width=6,
         height=7,
         absent="no collectives of 1 MiB and more",
     )
