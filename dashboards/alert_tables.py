@@ -150,15 +150,15 @@ def _names(matchers: Sequence[str], label: str) -> str:
     alerts = _alerts(matchers, label)
     whole = f'label_replace({alerts}, "name", "$1", "{label}", "(.+)")'
     if label not in PARTS:
-        return _pairs(whole)
+        return pairs(whole)
     part, word = PARTS[label]
     joined = f'label_join({alerts}, "name", "{word}", "{label}", "{part}")'
     parts = f'label_replace({joined}, "name", "$1", "name", "(.+){word}")'
     two = f"count by (row) (count by (row, name) ({parts})) == 2"
-    return f"{_pairs(parts)} and on (row) {two} or on (row) {_pairs(whole)}"
+    return f"{pairs(parts)} and on (row) {two} or on (row) {pairs(whole)}"
 
 
-def _pairs(named: str) -> str:
+def pairs(named: str) -> str:
     """Return the query for the rows with several values of `name`, with the first two in `place`."""
     each = f"min by (row, name) ({named})"
     first = f"bottomk by (row) (1, {each})"

@@ -1,6 +1,6 @@
 """Rows of the overview about switches and jobs."""
 
-from joins import JOBS_OF, PAUSE_SHARES, PAUSES, PHYSICAL, RANK_INFO
+from joins import JOBS_OF, PHYSICAL, RANK_INFO
 from panels import ANY, FULL, THIRD, Limits, Panel, Query, lines
 from tables import Column, table_of, top_list
 from training_joins import port_faults
@@ -69,13 +69,6 @@ def jobs() -> list[Panel]:
                     limits=ANY,
                 ),
                 *port_faults(JOBS_OF),
-                Column(
-                    "Pausing, of time",
-                    "percentunit",
-                    f"{JOBS_OF} max by (job, instance) ({PAUSES}) > {PAUSE_SHARES.warning}",
-                    limits=PAUSE_SHARES,
-                    decimals=0,
-                ),
             ],
             labels=["train_job", "host"],
             absent="no job on a host with a fault",

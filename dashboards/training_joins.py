@@ -4,7 +4,9 @@ Verdicts come from collectors, or from each host if there is none. The host of a
 either case, so the two are joined by job and rank, for any instance.
 """
 
-from joins import MISSING, PAUSE_SHARES, PAUSED
+from collections.abc import Sequence
+
+from joins import MISSING, PAUSE_SHARES, PAUSED, PAUSES
 from panels import ANY, Limits, where
 from tables import Column
 
@@ -30,22 +32,25 @@ LATE = Limits(0.02, 0.1)
 def port_faults(on_hosts: str) -> list[Column]:
     """Return columns of faults of the ports of hosts, with a join of these to jobs."""
     slow = "sum by (job, instance) (fabric_rdma_link_degraded{})"
-    paused = f"max by (job, instance) ({PAUSED})"
     return [
         Column("Ports not ready", "none", f"{on_hosts} max by (job, instance) ({MISSING}) > 0", limits=ANY),
         Column("Links degraded", "none", f"{on_hosts} {slow} > 0", limits=ANY),
-        Column(
-            "Paused, of time",
-            "percentunit",
-            f"{on_hosts} {paused} > {PAUSE_SHARES.warning}",
-            limits=PAUSE_SHARES,
-            decimals=0,
+        *(
+            Column(
+                f"{name}, of time",
+                "percentunit",
+                f"{on_hosts} max by (job, instance) ({share}) > {PAUSE_SHARES.warning}",
+                limits=PAUSE_SHARES,
+                decimals=0,
+            )
+            for name, share in (("Paused", PAUSED), ("Pausing", PAUSES))
         ),
     ]
 
 
-LOST_TIME = f"rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])"
-"""Of hosts for their own ranks, of collectors for all ranks of a job."""
+LOST_TIME = f"avg_over_time(rate(fabric_nccl_lost_gpu_seconds_total{JOBS}[$__rate_interval])[1m:10s])"
+"""Of hosts for their own ranks, of collectors for all ranks of a job. Each adds the loss every few seconds, so that the
+rate between scrapes alternates: its mean does not."""
 
 LOST_GPUS = (
     f"(max by (train_job, cause) ({LOST_TIME} and on (job, instance) fabric_collector_connected{{}})"
@@ -72,6 +77,13 @@ TIME_OVER_BEST = f"max by (train_job) (fabric_nccl_regression_ratio{JOBS})"
 SLOWED = f"({TIME_OVER_BEST} > 1.15)"
 """Jobs that are slower than they were, as in the alert FabricJobSlower."""
 
+_STEPS, _NETWORK = (
+    f'(max by (train_job) (fabric_nccl_regression_ratio{JOBS[:-1]}, measure="{one}"}}) > 1.15)'
+    for one in ("step_time", "bus_bandwidth")
+)
+STEPS_ALONE = f"({_STEPS} unless on (train_job) {_NETWORK})"
+"""Jobs whose steps are slower, and whose network is not."""
+
 BANDWIDTH = f"min by (train_job) (fabric_nccl_network_ratio{JOBS})"
 """Bus bandwidth between nodes of each job, over the expected one."""
 
@@ -81,9 +93,21 @@ LOW = Limits(0.8, 0.6, below=True)
 LOW_BANDWIDTH = f"({BANDWIDTH} < {LOW.warning})"
 """Jobs whose bandwidth is low, whatever the verdict."""
 
-SLOWER, LOW_RATE = "slower", "low_bandwidth"
-"""Beside the verdicts of the exporter: nothing in the timings delays the job, but it is slower than it was, or its
-bandwidth is low."""
+ACTIVE = "alert:fabric_active:since"
+"""When alerts that fire or are pending began, recorded."""
+
+OWN_ALERTS = (
+    f'{ACTIVE}{{train_job=~"$train_job", role="cause", alertname=~"FabricJob.+|FabricStraggler|FabricUplinkOverloaded'
+    '|FabricOversubscription"}'
+)
+"""Alerts about a job, or about uplinks that it crosses, that are no consequences of others."""
+
+ALERTED = f"min by (train_job) ({OWN_ALERTS})"
+"""When the first of these began."""
+
+SLOWER, LOW_RATE, WITH_ALERT = "slower", "low_bandwidth", "alert"
+"""Beside the verdicts of the exporter: nothing in the timings delays the job, but it is slower than it was, its
+bandwidth is low, or an alert names it, as of a job on TCP that was never faster."""
 
 
 def _given(verdict: str) -> str:
@@ -96,9 +120,67 @@ def _if_fine(jobs: str, verdict: str) -> str:
 
 
 _WORST = f"({' or on (train_job) '.join(map(_given, WORST_FIRST))})"
-_BUT_FINE = {SLOWED: SLOWER, LOW_BANDWIDTH: LOW_RATE}
+_BUT_FINE = {SLOWED: SLOWER, LOW_BANDWIDTH: LOW_RATE, ALERTED: WITH_ALERT}
 VERDICT = f"({' or on (train_job) '.join([*(_if_fine(*one) for one in _BUT_FINE.items()), _WORST])})"
 """The verdict on each job; the worst where hosts without a collector have different ones."""
+
+
+def jobs_with(verdict: str, which: str = "") -> str:
+    """Return the query for 1 for each job of which this is the worst verdict, of `which` of them, else 0."""
+    worse = WORST_FIRST[: WORST_FIRST.index(verdict)]
+    found = f"{_any_of([verdict])} unless on (train_job) {_any_of(worse)}" if worse else _any_of([verdict])
+    return f"(({found}) {which} or 0 * {by_job('fabric_nccl_verdict')})"
+
+
+def _any_of(verdicts: Sequence[str]) -> str:
+    chosen = where(f'train_job=~"$train_job", verdict=~"{"|".join(verdicts)}"')
+    return f"max by (train_job) (fabric_nccl_verdict{chosen} == 1)"
+
+
+_LATE = _any_of(WORST_FIRST[:4])
+FAULTY = f"(({' or '.join(_BUT_FINE)}) and on (train_job) {_any_of(['fine'])} unless on (train_job) {_LATE})"
+"""Jobs that are fine by their timings, but slower than they were, with a low bandwidth or an alert."""
+
+DELAYED = f"({_LATE} or {FAULTY})"
+"""These, and those with a verdict that names a delay."""
+
+HANGING = _any_of(["hang"])
+
+UNJUDGED = f"({_any_of(['not_enough_data'])} unless on (train_job) {DELAYED})"
+"""Jobs of which it is not known whether they are delayed."""
+
+MAY_BE_NETWORK = f"({_any_of(['hang', 'network_bound'])} or {FAULTY})"
+"""Those of them that a port of a host may delay: late ranks and uneven work are more often before the network."""
+
+SEEN = "6h:30s"
+"""How far back, and how exactly, the begin of something is found that has no metric of its age."""
+
+_SEEN_SECONDS = 6 * 3600 - 60
+
+JUDGED_SINCE = f"(time() - {by_job('fabric_nccl_verdict_seconds')})"
+"""When the verdict on each job changed."""
+
+
+def _last_without(good: str, jobs: str) -> str:
+    return (
+        f"(max_over_time(timestamp({good})[{SEEN}]) and on (train_job) {_any_of(['fine'])} and on (train_job) {jobs})"
+    )
+
+
+SINCE = (
+    f"({_last_without(f'{TIME_OVER_BEST} <= 1.15', SLOWED)}"
+    f" or on (train_job) {_last_without(f'{BANDWIDTH} >= {LOW.warning}', LOW_BANDWIDTH)}"
+    f" or on (train_job) ({ALERTED} and on (train_job) {_any_of(['fine'])})"
+    f" or on (train_job) {JUDGED_SINCE})"
+)
+"""When the delay of each job began: of one that is slower, or has a low bandwidth, the last time that it was not so."""
+
+
+def seen_since(metric: str, by: str) -> str:
+    """Return the query for when each present series was first seen, or for the time of the verdict if that is later."""
+    first = f"min by ({by}) (min_over_time(timestamp({metric})[{SEEN}]) and {metric})"
+    later = f"({first} > on (train_job) group_left () {JUDGED_SINCE} > time() - {_SEEN_SECONDS})"
+    return f"({later} or on ({by}) (0 * max by ({by}) ({metric}) + on (train_job) group_left () {JUDGED_SINCE}))"
 
 
 def with_host(expr: str) -> str:
@@ -117,25 +199,6 @@ def first_cause(selection: str = JOBS) -> str:
     names = f"count by (train_job, cause) (count by (train_job, cause, name) ({likeliest}))"
     several = f'label_replace({names} > 1, "name", "several places", "", "")'
     return f"topk by (train_job) (1, {several} or on (train_job) {likeliest})"
-
-
-def first_alert() -> str:
-    """Return the query for the alert about a port of the hosts of each job with a low bandwidth that came first.
-
-    Critical ones come before warnings. As a cause it has its name and the host, or the number of hosts.
-    """
-    alerts = 'train_job:fabric_firing:since{train_job=~"$train_job"'
-    first = " or on (train_job) ".join(
-        f'bottomk by (train_job) (1, min by (train_job, alertname) ({alerts}, severity="{one}"}}))'
-        for one in ("critical", "warning")
-    )
-    each = f"group by (train_job, alertname, host) ({alerts}}})"
-    hosts = f"count by (train_job, alertname) ({each})"
-    one = f'label_replace({each} and on (train_job, alertname) {hosts} == 1, "name", "$1", "host", "(.+)")'
-    number = f'count_values by (train_job, alertname) ("number", {hosts} > 1)'
-    several = f'label_replace({number}, "name", "$1 hosts", "number", "(.+)")'
-    found = f"({one} or {several}) and on (train_job, alertname) ({first}) and on (train_job) {LOW_BANDWIDTH}"
-    return f'max by (train_job, cause, name) (label_replace({found}, "cause", "$1", "alertname", "(.+)"))'
 
 
 def in_words(causes: str) -> str:

@@ -33,6 +33,7 @@ def budgets() -> list[Panel]:
                 ),
             ],
             width=HALF,
+            absent="no steps in the timings",
         ),
         lines(
             "Network of a step",
@@ -54,7 +55,7 @@ def budgets() -> list[Panel]:
             EXCESS,
             width=HALF,
             labels=["train_job"],
-        ),
+        ).no_value(BUDGET),
         lines(
             "Compute share of a step, lower bound",
             "Rest of a step if computation hides none of the network's time, or the share of the peak if that is"
@@ -108,6 +109,7 @@ def timings() -> list[Panel]:
             [Query(f"min by (train_job) (fabric_nccl_matched_ranks_ratio{JOBS})", "{{train_job}}")],
             top=1,
             width=HALF,
+            absent="no job reports timings",
         ),
         lines(
             "Collectives compared",

@@ -112,10 +112,15 @@ def test_an_adapter_that_is_gone_is_a_row_with_its_last_switch_port(program, tmp
 
 
 def test_a_job_that_is_slower_than_it_was_is_not_fine(program, tmp_path):
+    """Since the last time that it was as fast; others since their verdict. The tiles count the rows of the table."""
     series = {}
-    for job, ratio, verdict in (("a", "1.21", "fine"), ("b", "1.02", "fine"), ("c", "1.3", "straggler")):
+    for job, ratios, verdict in (
+        ("a", "1.02x4 1.21x25", "fine"),
+        ("b", "1.02x30", "fine"),
+        ("c", "1.3x30", "straggler"),
+    ):
         of = f'job="fabric",instance="collector",train_job="{job}"'
-        series[f'fabric_nccl_regression_ratio{{{of},measure="step_time"}}'] = f"{ratio}x30"
+        series[f'fabric_nccl_regression_ratio{{{of},measure="step_time"}}'] = ratios
         series[f"fabric_nccl_verdict_seconds{{{of}}}"] = "60x30"
         for one in ("fine", "straggler"):
             series[f'fabric_nccl_verdict{{{of},verdict="{one}"}}'] = f"{int(one == verdict)}x30"
@@ -129,15 +134,63 @@ def test_a_job_that_is_slower_than_it_was_is_not_fine(program, tmp_path):
                 since,
                 "9m",
                 [
-                    ('{train_job="a",verdict="slower"}', 60),
-                    ('{train_job="b",verdict="fine"}', 60),
-                    ('{train_job="c",verdict="straggler"}', 60),
+                    ('{train_job="a",verdict="slower"}', 1000 * (4 * 60 + 30)),
+                    ('{train_job="b",verdict="fine"}', 1000 * (9 - 1) * 60),
+                    ('{train_job="c",verdict="straggler"}', 1000 * (9 - 1) * 60),
                 ],
             ),
-            (query("fabric-training-Fine"), "9m", [("{}", 1)]),
-            (query("fabric-training-Slowed down"), "9m", [("{}", 2)]),
+            (
+                query(CAUSES, "Since"),
+                "9m",
+                [
+                    ('{row="a",train_job="a",cause="its steps, not the network"}', 1000 * (4 * 60 + 30)),
+                    ('{row="c",train_job="c",cause="its steps, not the network"}', 1000 * (9 - 1) * 60),
+                ],
+            ),
+            *(
+                (query(f"fabric-training-{title}"), "9m", [("{}", 1)])
+                for title in ("Fine", "Slow, or with an alert", "Waiting for ranks")
+            ),
+            *((query(f"fabric-training-{title}"), "9m", [("{}", 0)]) for title in ("Hanging", "Network-bound")),
         ],
     )
+
+
+def test_a_job_that_an_alert_names_is_not_fine(program, tmp_path):
+    """One on TCP has always been as slow, so that nothing in its timings shows it."""
+    of = 'job="fabric",instance="collector",train_job="a"'
+    on_tcp = {firing("critical", "cause", "FabricJobOnTcp", train_job="a", host=f"gpu-00{n}"): "120x30" for n in (1, 2)}
+    ranks = {f'host:fabric_nccl_job:info{{host="gpu-00{n}",train_job="a"}}': "1x30" for n in (1, 2)}
+    judged = {f'fabric_nccl_verdict{{{of},verdict="fine"}}': "1x30", f"fabric_nccl_verdict_seconds{{{of}}}": "60x30"}
+    verdict, cause = 'train_job="a",verdict="alert"', 'row="a/FabricJobOnTcp"'
+    check(
+        program("promtool"),
+        tmp_path,
+        on_tcp | ranks | judged,
+        [
+            (query("fabric-training-Verdicts", "Since"), "9m", [(f"{{{verdict}}}", 120_000)]),
+            (
+                f"0 * {detail('fabric-training-Verdicts', 'first_cause')}",
+                "9m",
+                [(f'{{{verdict},first_cause="FabricJobOnTcp all hosts"}}', 0)],
+            ),
+            (query("fabric-training-Fine"), "9m", [("{}", 0)]),
+            (query("fabric-training-Slow, or with an alert"), "9m", [("{}", 1)]),
+            (query(CAUSES, "Since"), "9m", [(f'{{{cause},train_job="a",cause="FabricJobOnTcp"}}', 120_000)]),
+            (f"0 * {detail(CAUSES, 'place')}", "9m", [(f'{{{cause},place="all hosts"}}', 0)]),
+            (detail(CAUSES, "host, device"), "9m", []),
+        ],
+    )
+
+
+CAUSES = "fabric-training-Likely causes"
+
+
+def detail(panel: str, labels: str) -> str:
+    """Return the query of a table for labels of its rows, the last ones that it groups by."""
+    exprs = [substituted(one["expr"]) for one in PANELS[panel]["targets"]]
+    (found,) = [one for one in exprs if one.partition("max by (")[2].partition(")")[0].endswith(f", {labels}")]
+    return found
 
 
 def test_a_cause_that_several_hosts_have_alike_is_that_of_none(program, tmp_path):
@@ -149,7 +202,7 @@ def test_a_cause_that_several_hosts_have_alike_is_that_of_none(program, tmp_path
         f'{cause}"adapters_unused",name="gpu-003"}}': "0.5x30",
         f'fabric_nccl_verdict{{{of},verdict="network_bound"}}': "1x30",
     }
-    expr = substituted(PANELS["fabric-training-Verdicts"]["targets"][-1]["expr"])
+    expr = detail("fabric-training-Verdicts", "first_cause")
     row = 'train_job="a",verdict="network_bound"'
     check(
         program("promtool"),
@@ -241,7 +294,12 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "board", ["overview-Alerts that fire or are pending", "host-Alerts of this host", "training-Alerts of jobs"]
+    "board",
+    [
+        "overview-Alerts that fire or are pending",
+        "host-Alerts of this host",
+        "training-Alerts of jobs, their hosts and switches",
+    ],
 )
 def test_alerts_are_sorted_by_severity_then_causes_before_consequences_then_the_oldest(board):
     """Each of them by its words: critical and cause come first in the alphabet."""
@@ -332,7 +390,7 @@ def test_hosts_with_a_cause_are_above_those_with_consequences(program, tmp_path)
 
 
 def test_a_fine_job_with_a_low_bandwidth_is_not_fine_and_has_the_alert_of_its_hosts(program, tmp_path):
-    """The critical one, else the oldest, and its host, or the number of hosts; one of the collector comes first."""
+    """The critical one, else the oldest, and its host, or the names of hosts; one of the collector comes first."""
     series = {}
     for job, ratio in (("a", "0.76"), ("b", "0.81"), ("c", "0.7"), ("d", "0.5")):
         of = f'job="fabric",instance="collector",train_job="{job}"'
@@ -351,14 +409,14 @@ def test_a_fine_job_with_a_low_bandwidth_is_not_fine_and_has_the_alert_of_its_ho
     cause = 'train_job="d",cause="retransmissions",name="gpu-009",port="",peer="",peer_port=""'
     series[f'fabric_nccl_cause_confidence{{job="fabric",instance="collector",{cause}}}'] = "0.7x30"
     row, verdicts = 'verdict="low_bandwidth"', "fabric-training-Verdicts"
-    causes = substituted(PANELS[verdicts]["targets"][-1]["expr"])
+    causes = detail(verdicts, "first_cause")
     check(
         program("promtool"),
         tmp_path,
         series,
         [
             (
-                query(verdicts, "Of expected bandwidth"),
+                query(verdicts, "Bandwidth, of expected"),
                 "5m",
                 [
                     (f'{{train_job="a",{row}}}', 0.76),
@@ -371,13 +429,231 @@ def test_a_fine_job_with_a_low_bandwidth_is_not_fine_and_has_the_alert_of_its_ho
                 f"0 * {causes}",
                 "5m",
                 [
-                    (f'{{train_job="a",{row},first_cause="FabricRetransmissions 2 hosts"}}', 0),
+                    (f'{{train_job="a",{row},first_cause="FabricRetransmissions gpu-001, gpu-002"}}', 0),
                     (f'{{train_job="c",{row},first_cause="FabricPauseStorm gpu-003"}}', 0),
                     (f'{{train_job="d",{row},first_cause="retransmissions gpu-009"}}', 0),
                 ],
             ),
-            (query("fabric-training-Lowest bandwidth, of expected"), "5m", [('{train_job="d"}', 0.5)]),
+            (query("fabric-training-Bandwidth, of expected"), "5m", [('{train_job="d"}', 0.5)]),
             (query("fabric-training-Fine"), "5m", [("{}", 1)]),
+        ],
+    )
+
+
+def test_each_cause_has_its_host_its_switch_port_and_the_begin_of_its_oldest_alert(program, tmp_path):
+    """Of a port of a host, by its MAC address; of a switch, its own; of an uplink, with the switch at its other end."""
+    of = 'job="fabric",instance="collector",train_job="a"'
+
+    def cause(kind, name, port, peer="", peer_port=""):
+        labels = f'cause="{kind}",name="{name}",port="{port}",peer="{peer}",peer_port="{peer_port}"'
+        return f"fabric_nccl_cause_confidence{{{of},{labels}}}"
+
+    seen = f'switch_port:fabric_link_info:seen{{{POLLER},mac="02:00:00:00:00:01",switch="leaf-1",switch_port="7"}}'
+    series = INFO | {
+        seen: "600x30",
+        f'fabric_switch_up{{{POLLER},switch="leaf-2",target="one"}}': "1x30",
+        f'fabric_switch_up{{{POLLER},switch="spine-1",target="two"}}': "1x30",
+        f'fabric_nccl_verdict{{{of},verdict="network_bound"}}': "1x30",
+        f"fabric_nccl_verdict_seconds{{{of}}}": "_x5 0+60x25",
+        cause("link_degraded", "gpu-001", "mlx5_0:1"): "_x5 0.9x25",
+        cause("discards", "leaf-2", "9", "gpu-002", "mlx5_1"): "_x8 0.5x22",
+        cause("link_full", "leaf-2", "30", "spine-1", "4"): "_x5 0.2x25",
+        firing("warning", "cause", "FabricLinkDegraded", host="gpu-001", rail="0", layer="rdma"): "240x30",
+        firing("warning", "cause", "FabricLinkDegraded", host="gpu-001", rail="1", layer="rdma"): "60x30",
+    }
+    row = {
+        kind: f'row="a/{kind}/{port}"'
+        for kind, port in (
+            ("link_degraded", "gpu-001/mlx5_0:1"),
+            ("discards", "leaf-2/9"),
+            ("link_full", "leaf-2/30"),
+        )
+    }
+    named = {kind: f'{one},train_job="a",cause="{kind}"' for kind, one in row.items()}
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (
+                query(CAUSES, "Since"),
+                "12m",
+                [
+                    (f"{{{named['link_degraded']}}}", 240_000),
+                    (f"{{{named['discards']}}}", 480_000),
+                    (f"{{{named['link_full']}}}", 300_000),
+                ],
+            ),
+            (
+                query(CAUSES, "Confidence"),
+                "12m",
+                [
+                    (f"{{{named[kind]}}}", share)
+                    for kind, share in (("link_degraded", 0.9), ("discards", 0.5), ("link_full", 0.2))
+                ],
+            ),
+            (
+                f"0 * {detail(CAUSES, 'host, device')}",
+                "12m",
+                [
+                    (f'{{{row["link_degraded"]},host="gpu-001",device="mlx5_0"}}', 0),
+                    (f'{{{row["discards"]},host="gpu-002",device="mlx5_1"}}', 0),
+                ],
+            ),
+            (f"0 * {detail(CAUSES, 'rail')}", "12m", [(f'{{{row["link_degraded"]},rail="0"}}', 0)]),
+            (
+                f"0 * {detail(CAUSES, 'switch, switch_port')}",
+                "12m",
+                [
+                    (f'{{{row["link_degraded"]},switch="leaf-1",switch_port="7"}}', 0),
+                    (f'{{{row["discards"]},switch="leaf-2",switch_port="9"}}', 0),
+                    (f'{{{row["link_full"]},switch="leaf-2",switch_port="30 to spine-1"}}', 0),
+                ],
+            ),
+        ],
+    )
+
+
+def test_of_a_job_whose_cause_a_collector_does_not_know_the_alerts_are_listed(program, tmp_path):
+    """With the switch that an alert names; of those that only have the job's delay as their reason, none."""
+    of = 'job="fabric",instance="collector",train_job="a"'
+    series = {
+        f'fabric_nccl_cause_confidence{{{of},cause="unknown"}}': "0x30",
+        f'fabric_nccl_verdict{{{of},verdict="network_bound"}}': "1x30",
+        f"fabric_nccl_verdict_seconds{{{of}}}": "0+60x30",
+        firing("warning", "cause", "FabricOversubscription", train_job="a", switch="leaf-1", layer="switch"): "60x30",
+        firing("warning", "cause", "FabricJobCollectivesUneven", train_job="a", place="all hosts"): "30x30",
+    }
+    row, verdicts = 'row="a/FabricOversubscription"', "fabric-training-Verdicts"
+    expected = [
+        (query(CAUSES, "Since"), "9m", [(f'{{{row},train_job="a",cause="FabricOversubscription"}}', 60_000)]),
+        (query(CAUSES, "Confidence"), "9m", []),
+        (f"0 * {detail(CAUSES, 'switch, switch_port')}", "9m", [(f'{{{row},switch="leaf-1"}}', 0)]),
+        (
+            f"0 * {detail(verdicts, 'first_cause')}",
+            "9m",
+            [('{train_job="a",verdict="network_bound",first_cause="FabricOversubscription leaf-1"}', 0)],
+        ),
+    ]
+    check(program("promtool"), tmp_path, series, expected)
+
+
+def test_an_alert_comes_before_a_cause_that_is_only_possible(program, tmp_path):
+    """From 0.3 a cause is likely (docs/causes.md)."""
+    series = {}
+    for job, confidence in (("a", "0.12"), ("b", "0.3")):
+        of = f'job="fabric",instance="collector",train_job="{job}"'
+        series |= {
+            f'fabric_nccl_cause_confidence{{{of},cause="link_full",name="h",port="m:1"}}': f"{confidence}x30",
+            f'fabric_nccl_verdict{{{of},verdict="network_bound"}}': "1x30",
+            f'train_job:fabric_firing:since{{train_job="{job}",severity="critical",alertname="Lost",host="h"}}': "9x30",
+        }
+    verdicts, row = detail("fabric-training-Verdicts", "first_cause"), 'verdict="network_bound",first_cause='
+    expected = [(f'{{train_job="a",{row}"Lost h"}}', 0), (f'{{train_job="b",{row}"link_full h m:1"}}', 0)]
+    hosts = [
+        ('{row="a/Lost",host="h"}', 0),
+        *((f'{{row="{job}/link_full/h/m:1",host="h",device="m"}}', 0) for job in "ab"),
+    ]
+    listed = f"0 * {detail(CAUSES, 'host, device')}"
+    check(program("promtool"), tmp_path, series, [(f"0 * {verdicts}", "5m", expected), (listed, "5m", hosts)])
+
+
+@pytest.mark.parametrize(
+    ("collector", "text"), [(True, "none found, see the alerts"), (False, "unknown: no collector")]
+)
+def test_a_delayed_job_without_a_cause_is_a_row_that_says_so(program, tmp_path, collector, text):
+    """A late rank is no matter of the ports of hosts: their alerts are not listed for it."""
+    of = 'job="fabric",instance="one",train_job="a"'
+    series = {
+        f'fabric_nccl_verdict{{{of},verdict="straggler"}}': "1x30",
+        f"fabric_nccl_verdict_seconds{{{of}}}": "0+60x30",
+        'train_job:fabric_firing:since{train_job="a",severity="warning",alertname="FabricLinkErrors",host="h"}': "9x30",
+        firing("warning", "cause", "FabricStraggler", train_job="a", host="h"): "9x30",
+    }
+    if collector:
+        series['fabric_collector_connected{job="fabric",instance="one"}'] = "1x30"
+    expected = [(query(CAUSES, "Since"), "9m", [(f'{{row="a",train_job="a",cause="{text}"}}', 0)])]
+    check(program("promtool"), tmp_path, series, [*expected, (detail(CAUSES, "place"), "9m", [])])
+
+
+def test_alerts_of_a_job_of_its_hosts_and_of_switches_are_listed_and_those_of_other_hosts_are_not(program, tmp_path):
+    """The record has the job of a host."""
+    since = query("fabric-training-Alerts of jobs, their hosts and switches", "since")
+    series = {
+        firing("warning", "cause", "FabricLinkDegraded", train_job="a", host="gpu-001", rail="3"): "10x30",
+        firing("warning", "cause", "FabricLinkErrors", host="gpu-009", rail="3"): "10x30",
+        firing("warning", "cause", "FabricSwitchDown", switch="leaf-1"): "20x30",
+        firing("warning", "cause", "FabricJobNetworkBound", train_job="a", place="all hosts"): "30x30",
+    }
+    kind = 'severity="warning",role="cause"'
+    expected = [
+        (f'{{row="warning/cause/{name}/{job}",{kind},alertname="{name}"{more}}}', begin)
+        for name, job, more, begin in (
+            ("FabricLinkDegraded", "a", ',train_job="a"', 10_000),
+            ("FabricSwitchDown", "", "", 20_000),
+            ("FabricJobNetworkBound", "a", ',train_job="a"', 30_000),
+        )
+    ]
+    check(program("promtool"), tmp_path, series, [(since, "5m", expected)])
+
+
+def test_a_cause_that_is_no_port_has_its_ranks_and_their_host(program, tmp_path):
+    """Two ranks of one host, the later one first; of work that moves, no rank."""
+    of = 'job="fabric",instance="collector",train_job='
+    series = {
+        f'fabric_nccl_cause_confidence{{{of}"a",cause="compute"}}': "0.5x30",
+        f'fabric_nccl_cause_confidence{{{of}"b",cause="work"}}': "0.7x30",
+        f'fabric_nccl_cause_confidence{{{of}"c",cause="process"}}': "0.4x30",
+    }
+    for job, rank, host, loss in (("a", "9", "gpu-002", 0.1), ("a", "12", "gpu-002", 0.2), ("c", "3", "gpu-001", 1)):
+        series[f'fabric_nccl_straggler{{{of}"{job}",rank="{rank}"}}'] = "1x30"
+        series[f'fabric_nccl_straggler_loss_ratio{{{of}"{job}",rank="{rank}"}}'] = f"{loss}x30"
+        known = f'job="fabric",instance="{host}",train_job="{job}",rank="{rank}",host="{host}"'
+        series[f"fabric_nccl_rank_info{{{known}}}"] = "1x30"
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (
+                f"0 * {detail(CAUSES, 'place')}",
+                "5m",
+                [
+                    ('{row="a/compute//",place="rank 12, rank 9"}', 0),
+                    ('{row="b/work//",place="changing ranks"}', 0),
+                    ('{row="c/process//",place="rank 3"}', 0),
+                ],
+            ),
+            (
+                f"0 * {detail(CAUSES, 'host, device')}",
+                "5m",
+                [('{row="a/compute//",host="gpu-002"}', 0), ('{row="c/process//",host="gpu-001"}', 0)],
+            ),
+        ],
+    )
+
+
+def test_a_host_that_pauses_its_switch_is_a_host_with_a_fault(program, tmp_path):
+    panel, nic = "fabric-training-Hosts of jobs with faults", f'{HOST},device="eth0",host="gpu-001",rail="0"'
+    rank = 'fabric_nccl_rank_info{job="fabric",instance="gpu-001",train_job="a",rank="0",host="gpu-001"}'
+    series = {
+        rank: "1x30",
+        f"device:fabric_nic_transmit_paused_seconds:rate{{{nic}}}": "0.6x30",
+        f"device:fabric_nic_receive_paused_seconds:rate{{{nic}}}": "0x30",
+        'host:fabric_nccl_job:info{host="gpu-001",train_job="a"}': "1x30",
+        firing("warning", "consequence", "FabricPauseOutlier", host="gpu-001"): "10x30",
+        firing("warning", "cause", "FabricPauseShare", host="gpu-001"): "20x30",
+    }
+    row = 'train_job="a",host="gpu-001"'
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (query(panel, "Pausing, of time"), "5m", [(f"{{{row}}}", 0.6)]),
+            (query(panel, "Paused, of time"), "5m", []),
+            (query(panel, "Since"), "5m", [(f"{{{row}}}", 20_000)]),
+            (f"0 * {detail(panel, 'alert')}", "5m", [(f'{{{row},alert="FabricPauseShare"}}', 0)]),
         ],
     )
 

@@ -63,8 +63,7 @@ NOT_IN_DEMO = {
     "fabric-switches-Silent or restarted switches-B": "none restarts",
     "fabric-switches-Hosts that pause a switch (PFC)-B": "its hosts count the time",
     "fabric-switches-Switches that pause others (PFC)-A": "its switches count frames alone",
-    "fabric-training-Slowed down-A": "it is compared with ten minutes",
-    "fabric-training-Verdicts-B": "it is compared with ten minutes",
+    "fabric-training-Verdicts-C": "it is compared with ten minutes",
     "fabric-training-Step-B": "the job of the cluster does not mark its steps",
     "fabric-training-Network of a step-A": "the cluster has no budget of its job",
     "fabric-training-Network of a step-B": "the cluster has no budget of its job",
@@ -83,7 +82,7 @@ NOT_IN_DEMO |= {
     for panel in (
         "fabric-host-Alerts of this host",
         "fabric-switches-Alerts of switches, of ports at them, and of exporters",
-        "fabric-training-Alerts of jobs",
+        "fabric-training-Alerts of jobs, their hosts and switches",
         "fabric-infiniband-Alerts of InfiniBand",
     )
     for letter in "ABCDEFG"
@@ -149,7 +148,7 @@ def substituted(expr: str) -> str:
     every = {f"${name}": ".+" for name in ("job", "instance", "switch", "node_name", "train_job")}
     for name, value in {"$__rate_interval": "10s", "$host": "gpu-001", **every}.items():
         expr = expr.replace(name, value)
-    assert "$" not in re.sub(r'"( and )?\$1( \w+)?"', "", expr), expr
+    assert "$" not in re.sub(r'"( and |rank )?\$1( \w+)?"', "", expr), expr
     return expr
 
 

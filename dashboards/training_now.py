@@ -1,0 +1,274 @@
+"""The first screen of the dashboard of training jobs: what delays each, where, and since when."""
+
+from alert_tables import firing
+from grafana_foundation_sdk.models import dashboard as model
+from panels import ANY, ANY_WARNS, EIGHTH, Limits, Panel, Query, lines, meaning, number
+from tables import Column, table_of
+from training_causes import FOUND, ROW, first_causes, hosts, places, rails, since, switches
+from training_joins import (
+    BANDWIDTH,
+    FAULTY,
+    HANGING,
+    JOBS,
+    LATE,
+    LOST_GPUS,
+    LOW,
+    LOW_RATE,
+    SINCE,
+    SLOWER,
+    TIME_OVER_BEST,
+    WITH_ALERT,
+    by_job,
+    jobs_with,
+    seen_since,
+    with_host,
+    with_verdict,
+)
+
+VERDICTS = meaning(
+    {
+        "hang": ("hang", "red"),
+        "straggler": ("waits for ranks", "red"),
+        "network_bound": ("network-bound", "red"),
+        "imbalanced_work": ("imbalanced work", "orange"),
+        SLOWER: ("slower than it was", "orange"),
+        LOW_RATE: ("low bandwidth", "orange"),
+        WITH_ALERT: ("with an alert", "orange"),
+        "not_enough_data": ("not enough data", "blue"),
+        "fine": ("fine", "green"),
+    }
+)
+"""The words of the tiles, which count the rows of the table."""
+
+WITHOUT_PORT = meaning(
+    {
+        "compute": ("computing of a late rank", "text"),
+        "process": ("a process went no further", "text"),
+        "work": ("uneven work", "text"),
+    }
+)
+"""Causes other than ports."""
+
+IN_WORDS = [model.DynamicConfigValue(id_val="mappings", value=[WITHOUT_PORT])]
+"""Shows these, without a colour."""
+
+CLOCK = "dateTimeAsIsoNoDateIfToday"
+"""Unit of a time of day, with the date if it was on another day."""
+
+NO_TIMINGS = "no job reports timings"
+"""Text of a panel without series, if no exporter has timings."""
+
+TILE = 3
+"""Height of the numbers."""
+
+
+def now() -> list[Panel]:
+    """Return the panels of the first screen."""
+    return [*_counts(), _verdicts(), _lost(), _causes(), _stragglers(), _alerts(), _bandwidth()]
+
+
+def _counts() -> list[Panel]:
+    return [
+        _count(
+            "Hanging", "Jobs in which no collective completes any more. Check the log of the job.", "hang", ANY, width=2
+        ),
+        _count("Waiting for ranks", "Jobs that wait for the same ranks, which a table lists.", "straggler", ANY),
+        _count(
+            "Network-bound",
+            "Jobs whose collectives are slow even for the rank that does not wait. Check the ports of their hosts"
+            " and the switches.",
+            "network_bound",
+            ANY,
+        ),
+        _count(
+            "Slow, or with an alert",
+            "Jobs that nothing in their timings delays, but that need more than 15 % longer than in their own best ten"
+            " minutes, have less than 80 % of the expected bandwidth, or have an alert, as one on TCP.",
+            "fine",
+            ANY_WARNS,
+            width=4,
+            which=f"and on (train_job) {FAULTY}",
+        ),
+        _count(
+            "Imbalanced work",
+            "Jobs whose ranks wait for each other alternately: the cause is the job.",
+            "imbalanced_work",
+            ANY_WARNS,
+        ),
+        _count(
+            "Not enough data",
+            "Jobs with timings of the same collectives from too few ranks for a verdict; see the row Timings.",
+            "not_enough_data",
+        ),
+        _count(
+            "Fine",
+            "Jobs without a delay in their timings and without an alert, as fast as they were and should be.",
+            "fine",
+            width=2,
+            which=f"unless on (train_job) {FAULTY}",
+        ),
+        number(
+            "Bandwidth, of expected",
+            "Bus bandwidth between nodes over the expected one, of the job with the lowest: that of a baseline, of the"
+            " links, or else the job's own best. Below 80 % look for its first cause in the table; below 60 % the job"
+            " is network-bound, unless it waits for ranks.",
+            f"bottomk(1, {BANDWIDTH})",
+            LOW,
+            unit="percentunit",
+            width=4,
+            height=TILE,
+            absent="not known",
+            decimals=0,
+            filled=True,
+            name="{{train_job}}",
+        ),
+    ]
+
+
+def _count(
+    title: str, description: str, verdict: str, limits: Limits | None = None, *, width: int = EIGHTH, which: str = ""
+) -> Panel:
+    """Return a panel that counts the jobs with a verdict, each once even if several exporters have it."""
+    query = f"sum({jobs_with(verdict, which)})"
+    return number(title, description, query, limits, width=width, height=TILE, absent="no jobs", filled=True)
+
+
+def _verdicts() -> Panel:
+    return table_of(
+        "Verdicts",
+        "What delays each job, since when, and the evidence: GPUs lost (GPU-seconds per second), how much longer it"
+        " needs than in its own best ten minutes, time lost to stragglers or else waited by the median rank, bandwidth"
+        " between nodes relative to the expected one; and the first of its likely causes. Slower than it was, low"
+        " bandwidth, with an alert: nothing in the timings delays the job, but it was faster, its network should be, or"
+        " an alert names the job.",
+        [
+            Column("Since", CLOCK, f"1000 * {with_verdict(SINCE)}", width=85),
+            Column("GPUs lost", "short", with_verdict(f"sum by (train_job) ({LOST_GPUS})"), decimals=1, width=95),
+            Column(
+                "Over own best",
+                "percentunit",
+                with_verdict(f"({TIME_OVER_BEST} - 1)"),
+                limits=Limits(0.15, 1_000_000),
+                decimals=0,
+                width=110,
+            ),
+            Column(
+                "Waited, of time",
+                "percentunit",
+                with_verdict(by_job("fabric_nccl_waited_ratio")),
+                limits=LATE,
+                decimals=0,
+                width=120,
+            ),
+            Column(
+                "Bandwidth, of expected",
+                "percentunit",
+                with_verdict(BANDWIDTH),
+                limits=LOW,
+                decimals=0,
+                width=190,
+            ),
+        ],
+        labels=["train_job", "verdict"],
+        more=[(with_verdict(first_causes()), ("first_cause",))],
+        worst=("GPUs lost", "-Bandwidth, of expected"),
+        absent="no job reports timings (docs/training.md)",
+        width=18,
+        height=5,
+        colors={"verdict": VERDICTS},
+        widths={"train_job": 80, "verdict": 140},
+    ).override_by_name("first_cause", IN_WORDS)
+
+
+def _causes() -> Panel:
+    return table_of(
+        "Likely causes",
+        "Causes that a collector finds for each delay, from the states of ports and NCCL's logs, with the host, the"
+        " device and the switch port that it is, or was last, connected to. From 60 % strong, from 30 % likely, below"
+        " that possible; the log of the collector has the evidence. Of a job without a likely one, also the alerts"
+        " about ports of its hosts. Since the oldest alert about the rail of the host, else since the collector has"
+        " it.",
+        [
+            Column("Since", CLOCK, since(), width=85),
+            Column("Confidence", "percentunit", FOUND, decimals=0, width=110),
+        ],
+        labels=["train_job", "cause"],
+        key=ROW,
+        more=[
+            (hosts(), ("host", "device")),
+            (rails(), ("rail",)),
+            (switches(), ("switch", "switch_port")),
+            (places(), ("place",)),
+        ],
+        worst=("Confidence", "-Since"),
+        absent="no job is delayed",
+        width=16,
+        height=5,
+        widths={"train_job": 80, "host": 85, "device": 80, "rail": 50, "switch": 80, "switch_port": 170, "place": 150},
+    ).override_by_name("cause", IN_WORDS)
+
+
+def _stragglers() -> Panel:
+    loss = f"(fabric_nccl_straggler_loss_ratio{JOBS} > 0)"
+    return table_of(
+        "Stragglers",
+        "Ranks that the others wait for, since when, and the share of time that each is late. If a port of the host"
+        " has a fault, start there; else with the GPU, the CPUs and the input data.",
+        [
+            Column(
+                "Since",
+                CLOCK,
+                "1000 * "
+                + with_host(seen_since(f"fabric_nccl_straggler_loss_ratio{JOBS}", "job, instance, train_job, rank")),
+                width=85,
+            ),
+            Column("Late, of time", "percentunit", with_host(loss), limits=LATE, decimals=0, width=115),
+        ],
+        labels=["train_job", "rank", "host", "gpu"],
+        worst=("Late, of time",),
+        absent="no rank delays a job",
+        width=8,
+        height=5,
+        widths={"train_job": 75, "rank": 50, "host": 80},
+    )
+
+
+def _alerts() -> Panel:
+    return firing(
+        "Alerts of jobs, their hosts and switches",
+        ', train_job=~"$train_job"',
+        ', train_job="", switch!=""',
+        details=("host", "rail", "switch", "port", "place"),
+        absent="no critical alert or warning of a job, its hosts or a switch fires or is pending",
+        width=18,
+        height=7,
+    )
+
+
+def _lost() -> Panel:
+    none = f'label_replace(sum by (train_job) ({LOST_GPUS}), "cause", "none", "", "")'
+    each = f"{LOST_GPUS} > 0 or on (train_job) {none}"
+    return lines(
+        "GPUs lost",
+        "GPU-seconds lost per second, by the verdict that names the loss; at most, where the network is slow. The"
+        " five jobs that lose most.",
+        "short",
+        [Query(f"topk(5, {each})", "{{train_job}} {{cause}}")],
+        width=6,
+        height=5,
+        absent=NO_TIMINGS,
+    )
+
+
+def _bandwidth() -> Panel:
+    by_kind = f"min by (train_job) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS})"
+    return lines(
+        "Bus bandwidth between nodes",
+        "Bus bandwidth of collectives of 1 MiB and more as in nccl-tests, of the last rank, which does not wait;"
+        " the slowest kind of each job; none of a job that hangs.",
+        "Bps",
+        [Query(f"{by_kind} unless on (train_job) {HANGING}", "{{train_job}}")],
+        width=6,
+        height=7,
+        absent="no collectives of 1 MiB and more",
+    )
