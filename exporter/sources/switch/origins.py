@@ -377,7 +377,7 @@ DEVICE: Final[Origins] = MappingProxyType(
             "SONiC: DEVICE_METADATA, LLDP_LOC_CHASSIS",
             "OpenConfig: system hostname",
         ),
-        "uptime_seconds": ("SNMPv2-MIB sysUpTime", "NVUE: system"),
+        "uptime_seconds": ("SNMPv2-MIB sysUpTime", "Onyx: show version", "NVUE: system", "eAPI, NX-API: show version"),
         "refresh_seconds": (
             "time stamps of the switch, or the times at which its counters moved",
             "SONiC: FLEX_COUNTER_TABLE POLL_INTERVAL, the longest",
