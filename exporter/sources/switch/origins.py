@@ -203,6 +203,7 @@ PORTS: Final[Origins] = MappingProxyType(
             "NX-API: eth_speed, eth_bw",
         ),
         "group_info": ("configuration: uplinks", "neighbours by LLDP"),
+        "link_changed_uptime_seconds": ("IF-MIB ifLastChange",),
         "admin_up": (
             "IF-MIB ifAdminStatus",
             "SONiC: PORT_TABLE admin_status",
