@@ -80,6 +80,7 @@ class SimulatedPort:
         speed: Bits per second.
         up: Whether the link is up.
         counters: Packets by `<direction>_<kind of frame>`, and single events.
+        changed: Time of the model at which the link went up or down last; 0 if it never did.
     """
 
     name: str
@@ -87,6 +88,7 @@ class SimulatedPort:
     speed: int
     up: bool
     counters: CounterSet
+    changed: float = 0.0
 
     def packets(self, direction: str, kinds: Iterable[str] = tuple(FRAMES)) -> int:
         """Return the packets of some kinds of frames."""

@@ -72,6 +72,9 @@ class Switch(Protocol):
     def chassis(self) -> bytes:
         """MAC address of its chassis."""
 
+    def last_change(self, port: SimulatedPort) -> float:
+        """Return the uptime at which the link of a port went up or down last; 0 if that was before its start."""
+
     def neighbours(self) -> Mapping[str, Neighbour]:
         """Return the neighbours by port."""
 
@@ -98,6 +101,10 @@ class DemoLeaf:
     def silent(self) -> bool:
         """Whether its management does not answer."""
         return "switch-silent" in self._training.faults
+
+    def last_change(self, port: SimulatedPort) -> float:
+        """Return the uptime at which the link of a port went up or down last; 0 if it never did."""
+        return port.changed
 
     def neighbours(self) -> Mapping[str, Neighbour]:
         """Return the neighbours by port."""
@@ -139,6 +146,7 @@ def update_agent(agent: SnmpAgent, switch: Switch) -> None:
     rows: dict[Oid, Typed] = {(*_SYSTEM, 3, 0): Typed(TIME_TICKS, round(switch.uptime * 100) % 2**32)}
     for index, port in _indexed(switch).items():
         rows |= _states(index, port)
+        rows[*_IF, 9, index] = Typed(TIME_TICKS, round(switch.last_change(port) * 100) % 2**32)
         # First columns of a direction: octets, then packets by cast; discards, then errors.
         rows |= _traffic(index, port, "receive", (*_IFX, 6), (*_IF, 13))
         rows |= _traffic(index, port, "transmit", (*_IFX, 10), (*_IF, 19))

@@ -167,9 +167,11 @@ class Training:
             speed = DEGRADED_SPEED if self.has_fault("degraded-link", rail) else RAIL_SPEED
             if port.speed != speed and port.up:  # a change of speed takes the link down and up
                 port.counters.add("carrier_changes", 2)
+                other.changed = self.uptime
             if port.up != up:
                 port.counters.add("carrier_changes", 1)
                 port.counters.add("link_down", not up)
+                other.changed = self.uptime
             port.up = other.up = up
             port.speed = other.speed = speed
 

@@ -22,7 +22,7 @@ TEXT = "text/plain; version=0.0.4"
 VARIES = "VARIES"
 
 _VALUE = re.compile(
-    r"^((?:process_|python_gc_|fabric_switch_(?:poll_duration|unchanged_polls)|fabric_source_(?:last_success|read_duration|reads|overruns|failures)"
+    r"^((?:process_|python_gc_|fabric_switch_(?:poll_duration|unchanged_polls|uptime_seconds)|fabric_source_(?:last_success|read_duration|reads|overruns|failures)"
     r"|fabric_ib_sweep_(?:duration_seconds|datagrams_total)"
     r"|fabric_exporter_(?:config_last_reload_success_time|event_loop_lag|http_requests|burst_ticks)"
     r"|fabric_nccl_(?:verdict_seconds|unmatched_collectives|log_age_seconds)"

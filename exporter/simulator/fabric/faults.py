@@ -157,7 +157,8 @@ class Plan:
         for adapter, state in self.conditions(time).adapters.items():
             if state.swapped:
                 rails = self.topology.adapters(adapter.device)
-                swapped.add((adapter, rails[(rails.index(adapter) + shape.rails_a_leaf) % shape.rails]))
+                other = rails[(rails.index(adapter) + shape.rails_a_leaf) % shape.rails]
+                swapped.add((min(adapter, other), max(adapter, other)))  # once, also where both have the fault
         key = frozenset(swapped)
         if key not in self._cabled:
             self._cabled[key] = Topology(shape, key)

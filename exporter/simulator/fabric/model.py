@@ -130,9 +130,11 @@ class FabricModel:
             if port.up and (plugged or (state.up and port.speed != speed)):  # it goes down and comes up
                 port.counters.add("carrier_changes", 2)
                 port.counters.add("link_down", 1)
+                port.changed = self.time
             if port.up != state.up:
                 port.counters.add("carrier_changes", 1)
                 port.counters.add("link_down", not state.up)
+                port.changed = self.time
             port.up, port.speed, port.alias = state.up, speed, f"{other.device} {other.port}"
 
 

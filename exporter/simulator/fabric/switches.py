@@ -39,6 +39,10 @@ class FabricSwitch:
         booted = self._model.booted[self.name]
         return self._model.time - booted if booted else UPTIME + self._model.time
 
+    def last_change(self, port: SimulatedPort) -> float:
+        """Return the uptime at which the link of a port went up or down last; 0 if that was before its start."""
+        return max(self.uptime - (self._model.time - port.changed), 0.0) if port.changed else 0.0
+
     @property
     def silent(self) -> bool:
         """Whether its management does not answer: also while it restarts."""

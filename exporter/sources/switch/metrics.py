@@ -59,6 +59,10 @@ PORTS = vocabulary.schema(
             " ports connected to hosts.",
             "group",
         ),
+        "link_changed_uptime_seconds": gauge(
+            "Uptime of the switch when the link went up or down last, also between two polls; 0 if the switch started"
+            " after that (IF-MIB ifLastChange)."
+        ),
         "admin_up": gauge("Whether the port is administratively up (1) or not (0) (IF-MIB ifAdminStatus)."),
         "congestion_discards_total": counter(
             "Packets discarded on transmission because a queue was full, or early by WRED: sum over the queues of the"

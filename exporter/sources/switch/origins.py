@@ -203,6 +203,7 @@ PORTS: Final[Origins] = MappingProxyType(
             "NX-API: eth_speed, eth_bw",
         ),
         "group_info": ("configuration: uplinks", "neighbours by LLDP"),
+        "link_changed_uptime_seconds": ("IF-MIB ifLastChange",),
         "admin_up": (
             "IF-MIB ifAdminStatus",
             "SONiC: PORT_TABLE admin_status",
@@ -377,7 +378,7 @@ DEVICE: Final[Origins] = MappingProxyType(
             "SONiC: DEVICE_METADATA, LLDP_LOC_CHASSIS",
             "OpenConfig: system hostname",
         ),
-        "uptime_seconds": ("SNMPv2-MIB sysUpTime", "NVUE: system"),
+        "uptime_seconds": ("SNMPv2-MIB sysUpTime", "Onyx: show version", "NVUE: system", "eAPI, NX-API: show version"),
         "refresh_seconds": (
             "time stamps of the switch, or the times at which its counters moved",
             "SONiC: FLEX_COUNTER_TABLE POLL_INTERVAL, the longest",

@@ -248,6 +248,12 @@ def test_a_rail_on_the_wrong_leaf(healthy):
     assert up > 1.05 * before  # flows within the pod cross the spines
 
 
+def test_a_host_of_which_all_cables_are_swapped():
+    run = FabricRun(["rail-swapped:gpu-002@1s"])
+    leaves = [run.model.ports[run.adapter("gpu-002", rail)].alias.split()[0] for rail in range(8)]
+    assert leaves == ["leaf-02"] * 4 + ["leaf-01"] * 4
+
+
 # --- faults of switches
 
 

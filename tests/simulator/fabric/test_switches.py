@@ -76,6 +76,22 @@ def test_a_switch_that_restarts_is_silent_and_then_has_a_short_uptime():
     assert switches["spine-01"].uptime == pytest.approx(2.0, abs=0.01)
 
 
+def test_a_link_that_was_down_between_two_updates_has_the_uptime_of_its_last_change():
+    model, switches = made("flapping-link:leaf-01/spine-02@10s-16s", "switch-rebooted:spine-04@20s")
+    agents = {name: SnmpAgent(community="public") for name in ("leaf-01", "spine-04")}
+    for name, agent in agents.items():
+        fill_agent(agent, switches[name])
+    assert value(agents["leaf-01"], f"{IF}.9.10") == 0
+    model.advance(60.0)
+    for name, agent in agents.items():
+        update_agent(agent, switches[name])
+    assert value(agents["leaf-01"], f"{IF}.8.10") == 1
+    assert value(agents["leaf-01"], f"{IF}.9.10") == round((UPTIME + 15.0) * 100)
+    assert value(agents["leaf-01"], f"{IF}.9.9") == 0
+    assert value(agents["leaf-01"], f"{IF}.9.12") == round((UPTIME + 50.0) * 100), "the other end restarted"
+    assert value(agents["spine-04"], f"{IF}.9.1") == 0, "it came up with the switch"
+
+
 def test_an_agent_shows_what_the_model_counts():
     model, switches = made("no-pfc", "symbol-errors:gpu-001/1", "pause-storm:gpu-001/0", seconds=0.5)
     agent, leaf = SnmpAgent(), switches["leaf-01"]

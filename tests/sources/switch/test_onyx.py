@@ -569,6 +569,51 @@ async def test_facts_about_the_switch():
     assert (device.description, device.chassis) == ("Simulated x86onie", "02:00:00:00:00:aa")
 
 
+async def test_the_uptime_is_that_of_now(stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
+    switch = model()
+    switch.uptime = 90_061.5  # 1d 1h 1m 1.5s
+    async with started(switch) as reader:
+        assert (await reader.read()).device.uptime == 90_061.5
+        clock.now += LONG
+        switch.commands.clear()
+        assert (await reader.read()).device.uptime == 90_061.5 + LONG
+        assert "show version" not in switch.commands
+
+
+async def test_the_uptime_is_read_again_after_a_poll_without_a_response(stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
+    async with started() as reader:
+        await reader.read()
+        reader.switch.faults.refuse = "% The system is starting"
+        with pytest.raises(SourceError):
+            await reader.read()
+        reader.switch.faults.refuse, reader.switch.uptime = None, 12.0
+        clock.now += LONG
+        assert (await reader.read()).device.uptime == 12.0
+
+
+async def test_a_version_without_a_response_is_not_read_at_each_poll(monkeypatch, stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
+    monkeypatch.setattr(OnyxClient, "show", _hanging_at("show version", OnyxClient.show))
+    async with started() as reader:
+        reader._budget = 0.5
+        reading = await reader.read()
+        assert ("", "timeout") in reasons(reading)
+        assert reading.device.uptime is None
+        clock.now += LONG
+        assert reasons(await reader.read()) == []
+
+
+def _hanging_at(command, show):
+    async def hanging(client, given):
+        if given == command:
+            await asyncio.Event().wait()
+        return await show(client, given)
+
+    return hanging
+
+
 async def test_commands_that_do_not_fit_into_a_poll_are_run_in_turn(monkeypatch, stopped_clock):
     """Seven seconds per command, a poll of 51: three commands for ports, then as many others as fit."""
     clock = stopped_clock(reader_module, schedule_module, rows_module)

@@ -217,6 +217,26 @@ async def test_only_links_that_are_up_have_a_speed(oper, speed, up, exported):
     assert row["admin_up"] == 1
 
 
+@pytest.mark.parametrize(
+    ("ticks", "exported"),
+    [
+        ((0, 0, 9_950), (0, 0, 99.5)),
+        ((0, 0, 0), (None, None, None)),  # arista_eos_7280r: the agent does not have it
+        ((99_000, 99_000, 99_000), (None, None, None)),  # Cumulus: the time at which its agent read the ports
+        ((99_000, 99_000, 5), (None, None, None)),
+        ((5, 5, 7, 9), (0.05, 0.05, 0.07, 0.09)),
+    ],
+)
+async def test_a_link_has_the_uptime_at_which_it_changed_last(ticks, exported):
+    rows = system()
+    for number, one in enumerate(ticks, start=1):
+        rows |= port(number, f"e{number}") | {(*IF, 9, number): Typed(TIME_TICKS, one)}
+    async with served(rows) as agent, reader_of(agent) as reader:
+        found = await read(reader)
+    changed = [found["leaf-a", f"e{number}"].get("link_changed_uptime_seconds") for number, _ in enumerate(ticks, 1)]
+    assert tuple(changed) == exported
+
+
 @pytest.mark.parametrize("column", [(*IFX, 7), (*IFX, 8), (*IFX, 9)])
 async def test_packets_are_absent_where_a_cast_is_missing(column):
     rows = system() | port(1, "e1") | port(2, "e2")

@@ -155,6 +155,8 @@ class OnyxReader(ApiReader[OnyxClient]):
         self._schedule: RoundRobin[str] = RoundRobin()
         self._rows = OnyxRows(target)
         self._device = SwitchDevice()
+        self._version_time = 0.0
+        self._has_responded = True
         self._lossless: frozenset[int] | None = None
         self._neighbours: list[LldpNeighbour] | None = None
         self._neighbours_commands: tuple[str, ...] = NEIGHBOURS
@@ -168,6 +170,9 @@ class OnyxReader(ApiReader[OnyxClient]):
             SourceError: Nothing could be read.
         """
         until = monotonic() + self._budget
+        if not self._has_responded:
+            self._schedule.expedite(VERSION)  # for the uptime: a switch that restarts does not respond
+        self._has_responded = False
         client = await self._open_client()
         poll = OnyxPoll(client, until, self._logged)
         self._rows.start_poll()
@@ -185,12 +190,18 @@ class OnyxReader(ApiReader[OnyxClient]):
             first = poll.failures[0] if poll.failures else None
             detail = first.detail if first else f"{client.address}: the switch reports no Ethernet port"
             raise SourceError(first.reason if first else "empty", detail)
+        self._has_responded = True
         parts = self._rows.parts()
-        return SwitchReading(self._device, parts, self._families(parts), self._neighbours, poll.failures)
+        return SwitchReading(self._aged_device(), parts, self._families(parts), self._neighbours, poll.failures)
 
     def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # one command has the neighbours of all ports
         """Read the neighbours again at the next poll."""
         self._schedule.expedite(NEIGHBOURS[0])
+
+    def _aged_device(self) -> SwitchDevice:
+        """Return the facts about the switch, with its uptime as of now."""
+        uptime = self._device.uptime
+        return replace(self._device, uptime=None if uptime is None else uptime + monotonic() - self._version_time)
 
     async def _read_ports(self, poll: OnyxPoll) -> None:
         """Run the commands of each poll."""
@@ -236,9 +247,13 @@ class OnyxReader(ApiReader[OnyxClient]):
                 self._rows.set_flow_control(found, read_at)
             self._rows.retain_priorities(range(8) if self._lossless is None else self._lossless)
         elif command == VERSION:
+            read_at = monotonic()
             version = await poll.run(command, parse_version, optional=True)
             if version is not None:
-                self._device = replace(self._device, model=version.model, version=version.release)
+                self._version_time = read_at
+                self._device = replace(
+                    self._device, model=version.model, version=version.release, uptime=version.uptime
+                )
         elif command == LOCAL:
             local = await poll.run(command, parse_local, optional=True)
             if local is not None:

@@ -1,5 +1,6 @@
 """Rows of counter tables: which index of which column belongs to which row, and which indexes a column lacks."""
 
+from collections import Counter as Counts
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from exporter.sources.switch.merge import Family
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.readers.snmp.inventory import IF, IFX, Inventory
 from exporter.sources.switch.readers.snmp.profile import Counter, CounterTable
+from exporter.sources.switch.readers.snmp.refresh import TICKS
 
 Cells: TypeAlias = Mapping[Oid, int]
 """Values of a column by index."""
@@ -138,6 +140,17 @@ def counter_cells(column: WalkColumn) -> Cells:
 def is_up(status: int | None) -> int | None:
     """Return 1 or 0 for ifOperStatus or ifAdminStatus; None if it is unknown."""
     return None if status is None or status == UNKNOWN else int(status == UP)
+
+
+def last_changes(ticks: Cells) -> Mapping[Oid, float]:
+    """Return the uptime in seconds of each ifLastChange; none where the agent does not have it.
+
+    Some agents have 0 for all interfaces, and some of Linux the time at which they read the list of interfaces.
+    """
+    numbers = Counts(ticks.values())
+    if not any(numbers) or any(count > len(ticks) / 2 for number, count in numbers.items() if number):
+        return {}
+    return {index: value / TICKS for index, value in ticks.items()}
 
 
 def speed_of(if_high_speed: int | None, if_speed: int | None) -> float | None:

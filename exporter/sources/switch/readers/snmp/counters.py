@@ -38,6 +38,7 @@ from exporter.sources.switch.readers.snmp.counter_rows import (
     counter_ending,
     has_high_speed,
     is_up,
+    last_changes,
     missing_indexes,
     speed_of,
 )
@@ -45,6 +46,7 @@ from exporter.sources.switch.readers.snmp.inventory import (
     IF,
     IF_ADMIN,
     IF_HIGH_SPEED,
+    IF_LAST_CHANGE,
     IF_OPER,
     IF_SPEED,
     IFX,
@@ -103,7 +105,7 @@ class SnmpCounters:
 
     def columns_to_walk(self, now: float) -> list[Oid]:
         """Return the columns to walk now."""
-        columns: list[Oid] = [IF_ADMIN, IF_OPER, IF_HIGH_SPEED, IF_SPEED]
+        columns: list[Oid] = [IF_ADMIN, IF_OPER, IF_HIGH_SPEED, IF_SPEED, IF_LAST_CHANGE]
         if self._stamps is not None:
             columns.append(self._stamps)
         for table in self._due(now):
@@ -311,10 +313,12 @@ class SnmpCounters:
     def _states(self, indexes: Sequence[Oid], inventory: Inventory) -> dict[str, Column]:
         admin, oper = (self._cells.get(oid, _NO_CELLS) for oid in (IF_ADMIN, IF_OPER))
         high, low = (self._cells.get(oid, _NO_CELLS) for oid in (IF_HIGH_SPEED, IF_SPEED))
+        changed = last_changes(self._cells.get(IF_LAST_CHANGE, _NO_CELLS))
         ups = [is_up(oper.get(index)) for index in indexes]
         speeds = [speed_of(high.get(index), low.get(index)) for index in indexes]
         values: Mapping[str, Sequence[Value | None]] = {
             "link_up": ups,
+            "link_changed_uptime_seconds": [changed.get(index) for index in indexes],
             "admin_up": [is_up(admin.get(index)) for index in indexes],
             "link_speed_bytes_per_second": [speed if up else None for speed, up in zip(speeds, ups, strict=True)],
             "info": [inventory.facts[index] for index in indexes],

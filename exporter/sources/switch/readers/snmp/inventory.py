@@ -33,6 +33,7 @@ from exporter.switch_api.port_settings import parse_mtu
 IF = (1, 3, 6, 1, 2, 1, 2, 2, 1)
 IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 IF_DESCR, IF_TYPE, IF_MTU, IF_SPEED, IF_ADMIN, IF_OPER = (*IF, 2), (*IF, 3), (*IF, 4), (*IF, 5), (*IF, 7), (*IF, 8)
+IF_LAST_CHANGE = (*IF, 9)
 IF_NAME, IF_HIGH_SPEED, IF_ALIAS = (*IFX, 1), (*IFX, 15), (*IFX, 18)
 
 IF_CONNECTOR, IF_STACK = (*IFX, 17), (1, 3, 6, 1, 2, 1, 31, 1, 2, 1, 3)
