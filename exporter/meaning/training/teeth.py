@@ -71,6 +71,9 @@ ENOUGH_VALUES = 8
 MIN_SMOOTHED = 100
 """Operations of a period from which on a place that differs from all around it is noise: there are few of each."""
 
+MIN_TIMES = 0.1
+"""Lateness of a step over the middle one from which on its places show how lateness grows."""
+
 FLOOR = 50.0
 """Microseconds that are added to lateness before its logarithm is compared."""
 
@@ -126,14 +129,35 @@ class Pattern(NamedTuple):
 
 
 def _profile(values: Mapping[int, Lateness], period: int, which: Callable[[Lateness], float]) -> list[float]:
-    """Return the middle lateness at each place of a period, without places that differ from all around them."""
+    """Return the middle lateness at each place of a period, without places that differ from all around them.
+
+    Steps differ in how late ranks are more than the places of a step: each step counts relative to what it has in all.
+    """
+    found = {number: which(one) for number, one in values.items()}
+    usual = _middles(found, period)
+    changes = _changes(usual)
+    begin = (min(range(period), key=changes.__getitem__) + 1) % period
+    repetitions: dict[int, dict[int, float]] = {}
+    for number, one in found.items():
+        repetitions.setdefault((number - begin) // period, {})[number] = one
+    alike: dict[int, float] = {}
+    for of_one in repetitions.values():
+        expected = sum(usual[number % period] for number in of_one)
+        times = sum(of_one.values()) / expected if expected else 0.0
+        if 2 * len(of_one) >= period and times >= MIN_TIMES:
+            alike.update((number, one / times) for number, one in of_one.items())
+    profile = _middles(alike, period) if alike else usual
+    if period < MIN_SMOOTHED:
+        return profile
+    return [median(profile[(place + near) % period] for near in (-2, -1, 0, 1, 2)) for place in range(period)]
+
+
+def _middles(values: Mapping[int, float], period: int) -> list[float]:
+    """Return the middle value at each place of a period."""
     places: list[list[float]] = [[] for _ in range(period)]
     for number, one in values.items():
-        places[number % period].append(which(one))
-    found = [_middle(one) for one in places]
-    if period < MIN_SMOOTHED:
-        return found
-    return [median(found[(place + near) % period] for near in (-2, -1, 0, 1, 2)) for place in range(period)]
+        places[number % period].append(one)
+    return [_middle(one) for one in places]
 
 
 def _middle(found: Sequence[float]) -> float:
