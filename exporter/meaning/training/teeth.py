@@ -7,6 +7,7 @@ each collective blocks the pass, all ranks leave it together, and lateness begin
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 from math import sqrt
 from statistics import median
 from typing import NamedTuple
@@ -61,6 +62,12 @@ RECENT_VALUES = 128
 
 MAX_SLOW = 2
 """… but for so many ranks, which may be slow, if it is that more often, by …"""
+
+MIN_TURN = 8
+"""Operations in a row of which a rank is the last, by which it has a turn, if it is the last of at most …"""
+
+MAX_TURNS = 0.6
+"""… this share of all: one that is slow is the last of many in a row."""
 
 SAME_SIGMAS = 3.5
 """… standard deviations, than chance makes it."""
@@ -186,6 +193,14 @@ def is_same_rank_last(values: Mapping[int, Lateness]) -> bool:
     chance = sum(count * count for count in counts.values()) / counts.total() ** 2
     by_chance = chance + SAME_SIGMAS * sqrt(chance * (1 - chance) / len(pairs))
     return sum(pairs) >= max(MIN_SAME, by_chance) * len(pairs)
+
+
+def are_last_in_turns(values: Mapping[int, Lateness]) -> bool:
+    """Return whether several ranks are each the last of many operations in a row: these are of one step."""
+    counts = Counter(one.rank for one in values.values() if one.rank)
+    ordered = (values[number].rank for number in sorted(values))
+    runs = {rank for rank, run in groupby(ordered) if rank and sum(1 for _ in run) >= MIN_TURN}
+    return sum(counts[rank] <= MAX_TURNS * len(values) for rank in runs) > MAX_SLOW
 
 
 def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[int]) -> bool:

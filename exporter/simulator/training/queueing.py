@@ -185,21 +185,23 @@ class Queueing:
         for place, one in enumerate(records):
             if one.microseconds is not None and one.start is not None:
                 places.setdefault((one.job, one.communicator, one.rank), []).append(place)
+        ordered: dict[_Key, list[int]] = {}
         of_communicators: dict[tuple[str, str], dict[_Key, list[_Unplaced | None]]] = {}
         for key, given in places.items():
-            places[key] = own = _in_order(records, given)
+            ordered[key] = _in_order(records, given)
             stream = self._streams.setdefault(key, _Stream())
-            of_communicators.setdefault(key[:2], {})[key] = _unplaced(stream, [records[place] for place in own])
-        for streams in of_communicators.values():
-            before = self._before(streams)
-            for key, given in streams.items():
-                for place, one in zip(places[key], given, strict=True):
-                    if one is not None:
-                        found[place] = self._streams[key].add(one, before[key].get(_operation(one)))
+            of_ranks = of_communicators.setdefault(key[:2], {})
+            of_ranks[key] = _unplaced(stream, [records[place] for place in ordered[key]])
+        for of_ranks in of_communicators.values():
+            before = self._before(of_ranks)
+            for key, unplaced in of_ranks.items():
+                for place, next_one in zip(ordered[key], unplaced, strict=True):
+                    if next_one is not None:
+                        found[place] = self._streams[key].add(next_one, before[key].get(_operation(next_one)))
         return found
 
     def _before(self, streams: Mapping[_Key, Sequence[_Unplaced | None]]) -> dict[_Key, dict[_Operation, float]]:
-        """Return the ends before collectives that ranks of a communicator show each other: what is known so shows more."""
+        """Return the ends before collectives that ranks of a communicator show each other, on the clock of each."""
         common = self._common.setdefault(next(iter(streams))[:2], _Common())
         before: dict[_Key, dict[_Operation, float]] = {key: {} for key in streams}
         for _ in range(MAX_ROUNDS):
@@ -216,9 +218,7 @@ def _operation(one: _Unplaced) -> _Operation:
     return one.record.kind, one.record.sequence
 
 
-def _ends(
-    stream: _Stream, records: Iterable[_Unplaced | None], before: Mapping[_Operation, float]
-) -> _Ends:
+def _ends(stream: _Stream, records: Iterable[_Unplaced | None], before: Mapping[_Operation, float]) -> _Ends:
     """Return what the records of one rank show of ends, and what others show it; the stream is changed."""
     found, last = _Ends({}, {}, {}, set()), None
     for one in records:
@@ -247,8 +247,12 @@ def _in_order(records: Sequence[Record], places: Sequence[int]) -> list[int]:
 
 
 def _unplaced(stream: _Stream, records: Sequence[Record]) -> list[_Unplaced | None]:
-    """Return records of one stream, which are in order of their starts, with what may be lost before each; None for
-    one that was received before, or follows later ones."""
+    """Return records of one stream with what may be lost before each; None for one received before or out of order.
+
+    Args:
+        stream: The stream; its next numbers are changed.
+        records: Records in order of their starts.
+    """
     longest = max(one.microseconds or 0.0 for one in records)
     return [
         None if lost is None else _Unplaced(one, *(min(count, MAX_LOST) * longest for count in lost))

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from exporter.meaning.training.patterns import find_pattern, is_passed_on
-from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth
+from exporter.meaning.training.teeth import Lateness, Pattern, are_last_in_turns, find_teeth, of_others
 
 
 def series(period, steps, place, *, first=0, seed=1, rank=lambda step, chance: str(step % 7)):
@@ -122,6 +122,32 @@ def test_lateness_of_a_single_operation_of_each_step_is_not_carried():
 
 
 def test_lateness_is_passed_on_in_a_ramp_and_not_where_collectives_block():
-    assert is_passed_on(series(300, 1, ramp))
-    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, chance.uniform(0, 1e4))))
-    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, 0.0)))
+    assert is_passed_on(series(300, 1, ramp), of_others)
+    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, chance.uniform(0, 1e4))), of_others)
+    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, 0.0)), of_others)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_passes_that_block_are_no_ramp_where_steps_differ_in_how_late_ranks_are(seed):
+    """Four micro-batches of a step, whose backward passes take twice as long; steps differ by a factor of e."""
+    pace = random.Random(seed)
+    steps = [pace.lognormvariate(0, 1) for _ in range(24)]
+    late = (900.0, 900.0, 1800.0, 1800.0)
+    values = {
+        n: Lateness(late[n % 4] * steps[n // 16], late[n % 4] * steps[n // 16] / 3, str(n // 16 % 5))
+        for n in range(384)
+    }
+    assert find_teeth(values, 4) is None
+
+
+def test_ranks_that_are_last_in_turns_show_that_a_step_has_several_operations():
+    turns = "11", "2", "11", "1", "2"
+    assert are_last_in_turns(series(40, 10, ramp, rank=lambda step, chance: turns[step % 5]))
+    assert not are_last_in_turns(series(1, 400, ramp, rank=lambda step, chance: str(chance.randrange(16))))
+
+
+def test_a_rank_that_is_slow_for_a_while_is_not_last_in_turns_with_others():
+    def rank(step, chance):
+        return "3" if step % 160 < 40 else str(chance.randrange(16))
+
+    assert not are_last_in_turns(series(1, 400, ramp, rank=rank))
