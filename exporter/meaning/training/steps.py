@@ -17,7 +17,7 @@ from exporter.meaning.training.clock import SAME_COUNT, has_fewer
 from exporter.meaning.training.connected import are_connected
 from exporter.meaning.training.long_periods import SMALLEST, exact_period
 from exporter.meaning.training.paces import Group, Pace, StreamName
-from exporter.meaning.training.patterns import KEPT_SERIES, find_pattern, is_passed_on
+from exporter.meaning.training.patterns import KEPT_SERIES, find_pattern, is_passed_on, without_missing
 from exporter.meaning.training.periods import MIN_REPETITIONS
 from exporter.meaning.training.records import Arrivals, Job
 from exporter.meaning.training.teeth import (
@@ -173,7 +173,7 @@ def observe(job: Job, steps: Steps, name: str, kind: str, operations: Sequence[A
         return
     for one in operations:
         rank, last = next(iter(one.late.items()), ("", 0.0))
-        series.values[one.sequence] = Lateness(last, one.others, rank)
+        series.values[one.sequence] = Lateness(last, one.others, rank, one.share >= 1.0)
     while len(series.values) > KEPT_SERIES:
         del series.values[next(iter(series.values))]
 
@@ -197,7 +197,7 @@ def update(job: Job, steps: Steps, now: float) -> None:
     counted = {group: count for group, count in counted.items() if count >= MIN_STEPS}
     _search(steps, counted, now)
     _choose_clock(job, steps, groups, counted)
-    _conclude(steps, groups, counted, moved, may_be_longer=_may_be_longer(job, steps, groups, counted, moved))
+    _conclude(steps, groups, counted, moved, may_be_longer=_may_be_longer(job, steps, groups, counted))
 
 
 def _moved(steps: Steps, highest: dict[StreamName, int]) -> dict[StreamName, int]:
@@ -229,7 +229,7 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
     for series in (steps.series[group] for group in counted if group in steps.series):
         if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
             series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
-            found = find_pattern(series.values, series.pattern)
+            found = find_pattern(without_missing(series.values), series.pattern)
             _compare(series, found)
 
 
@@ -363,7 +363,6 @@ def _may_be_longer(
     steps: Steps,
     groups: dict[Group, list[StreamName]],
     counted: dict[Group, int],
-    moved: dict[StreamName, int],
 ) -> bool:
     """Return whether a step may end with communicators that have too few operations to count them yet, or none."""
     series = None if steps.clock is None else steps.series.get(steps.clock)
@@ -371,9 +370,15 @@ def _may_be_longer(
     begun = now if series is None or series.begun is None else series.begun
     if now - begun > MAX_COUNTED_SECONDS:
         return False
-    streams = [stream for group in groups.keys() - counted.keys() for stream in groups[group]]
     since = max(begun, steps.snapshots[0].time)
-    rarer = [job.communicators[stream[0]].last_seen - since for stream in streams if moved.get(stream, 0) > 0]
+    counted_names = {name for group in counted for name, _ in groups[group]}
+    rarer = [
+        one.last_seen - since
+        for name, one in job.communicators.items()
+        if name not in counted_names and one.highest and one.last_seen > since
+    ]
     if rarer and now - since < max(RARE_SECONDS, RARE_PAUSES * max(rarer)):
         return True
+    if job.exchanges and now - begun > ENOUGH_SECONDS:
+        return False  # the stages of a pipeline without replicas
     return not are_connected(job, {name for of_group in groups.values() for name, _ in of_group})

@@ -38,6 +38,13 @@ MAX_RESETS = 4
 MIN_TOOTH = 3
 """… so many operations between them at least, on average."""
 
+QUEUED = 0.25
+"""Lateness of the others over that of the last rank, relative to that in the first operation of a step, up to which
+they were queued, in …"""
+
+MIN_QUEUED = 0.8
+"""… this share of the further operations."""
+
 MAX_JUMP = 0.6
 """Highest rise from one operation to the next over all rises of a tooth, at most: operations of the backward pass are
 later than those of the forward pass also where they block."""
@@ -95,11 +102,13 @@ class Lateness(msgspec.Struct, frozen=True, gc=False):
         last: Microseconds of the last rank to start.
         others: Mean of those between the median and the last quarter.
         rank: The last rank.
+        whole: Whether all ranks reported.
     """
 
     last: float
     others: float
     rank: str
+    whole: bool = True
 
 
 class Pattern(NamedTuple):
@@ -252,8 +261,10 @@ def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
     Of two operations the second one is the later one also where they block.
     """
     tops, others = _profile(values, period, of_last), _profile(values, period, of_others)
-    if period < MIN_TOOTH or not _is_gradual(tops):
+    if period < MIN_TOOTH:
         return None
+    if not _is_gradual(tops):
+        return _queued_behind_the_first(tops, others)
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
     # Of two or three ranks there are no others.
@@ -281,6 +292,19 @@ def _level_from_the_first(values: Mapping[int, Lateness], others: Sequence[float
     end = max(range(len(others)), key=rises.__getitem__)
     is_carried = rises[end] > 0 and _is_carried(values, len(others), {end})
     return Pattern(len(others), (end + 1) % len(others)) if is_carried else None
+
+
+def _queued_behind_the_first(tops: Sequence[float], others: Sequence[float]) -> Pattern | None:
+    """Return the pattern in which the others wait for the first operation, and all further ones are queued behind it.
+
+    These begin on the others at one moment, when the one before ends. Where each operation blocks, they drift apart in
+    each as the last rank does.
+    """
+    first = max(range(len(tops)), key=tops.__getitem__)
+    further = [place for place in range(len(tops)) if place != first and tops[place] > FLOOR]
+    queued = sum(others[place] * tops[first] <= QUEUED * others[first] * tops[place] for place in further)
+    is_queued = others[first] > FLOOR and queued >= MIN_QUEUED * (len(tops) - 1)
+    return Pattern(len(tops), first) if is_queued else None
 
 
 def _jumps(changes: Sequence[float], ends: Collection[int]) -> float:
