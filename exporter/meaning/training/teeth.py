@@ -263,8 +263,14 @@ def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
     tops, others = _profile(values, period, of_last), _profile(values, period, of_others)
     if period < MIN_TOOTH:
         return None
+    return _gradual_teeth(values, tops, others) or _queued_behind_the_first(tops, others)
+
+
+def _gradual_teeth(values: Mapping[int, Lateness], tops: Sequence[float], others: Sequence[float]) -> Pattern | None:
+    """Return the pattern in which lateness grows over several operations, or is at its level, and is reset."""
+    period = len(tops)
     if not _is_gradual(tops):
-        return _queued_behind_the_first(tops, others)
+        return None
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
     # Of two or three ranks there are no others.
