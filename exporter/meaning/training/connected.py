@@ -11,11 +11,9 @@ OUTSIDE = ""
 def are_connected(job: Job, names: Iterable[str]) -> bool:
     """Return whether ranks of several hosts are connected, as far as they are known here, or all ranks are.
 
-    Communicators with ranks that do not report here are connected outside. Stages of a pipeline are connected by sends
-    and receives, which may not be reported.
+    Communicators with ranks that do not report here are connected outside. Sends and receives connect stages of a
+    pipeline, and not its replicas.
     """
-    if job.exchanges:
-        return True
     above: dict[str, str] = {}
 
     def top(rank: str) -> str:

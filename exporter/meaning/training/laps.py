@@ -11,7 +11,7 @@ from itertools import groupby
 import msgspec
 
 from exporter.meaning.training import steps as step_counts
-from exporter.meaning.training.levels import Placed, lateness_at_the_end
+from exporter.meaning.training.levels import Placed, lateness_at_the_end, lateness_behind_the_first
 from exporter.meaning.training.patterns import MAX_SERIES
 from exporter.meaning.training.records import Arrivals, Communicator, Job
 from exporter.meaning.training.steps import Steps
@@ -164,7 +164,7 @@ def _fold_stream(
         least = MIN_ADDED_SHARE if pattern is None else MIN_SHARE
         if lap < WARM_UP or len(found) < least * count:
             continue
-        costs = _added(found, count) if pattern is None else _carried(found, pattern)
+        costs = _added(found, count) if pattern is None else _carried(found, pattern, laps.steps.seconds or 0.0)
         most = max(costs.values(), default=0.0)
         waited = most if pattern is not None else sum(max(one.late.values(), default=0.0) for one in found)
         done[lap] = Lap(max(one.time for one in found), costs, waited, pattern is not None)
@@ -204,26 +204,31 @@ def _added(operations: Sequence[Arrivals], count: int) -> dict[str, float]:
     return costs
 
 
-def _carried(operations: Sequence[Arrivals], pattern: Pattern) -> dict[str, float]:
-    """Return the cost of ranks where lateness is carried: how late they are each time before it is reset."""
+def _carried(operations: Sequence[Arrivals], pattern: Pattern, seconds: float) -> dict[str, float]:
+    """Return the cost of ranks where lateness is carried: how late they are each time before it is reset.
+
+    Args:
+        operations: Those of a step that are known.
+        pattern: Their pattern.
+        seconds: Seconds of a step.
+    """
     costs: dict[str, float] = {}
     teeth = pattern.teeth()
     for begin, tooth in groupby(operations, lambda one: teeth[(one.sequence - pattern.phase) % pattern.period]):
-        for rank, cost in _of_tooth(
-            list(tooth), (pattern.phase + begin) % pattern.period, pattern.period, teeth.count(begin)
-        ).items():
-            costs[rank] = costs.get(rank, 0.0) + cost
+        phase, count = (pattern.phase + begin) % pattern.period, teeth.count(begin)
+        for rank, row in _of_tooth(list(tooth), phase, pattern.period).items():
+            behind = lateness_behind_the_first(row, count, seconds * 1e6) if count == pattern.period else 0.0
+            costs[rank] = costs.get(rank, 0.0) + max(lateness_at_the_end(row, count), behind)
     return costs
 
 
-def _of_tooth(operations: Sequence[Arrivals], phase: int, period: int, count: int) -> dict[str, float]:
-    """Return how late ranks are at the end of some operations without a reset.
+def _of_tooth(operations: Sequence[Arrivals], phase: int, period: int) -> dict[str, list[Placed]]:
+    """Return the lateness of ranks in some operations without a reset.
 
     Args:
         operations: Those that are known.
         phase: Sequence number of the first one, modulo the period.
         period: Operations of a step.
-        count: Number of the operations without a reset.
     """
     together_at = max(TOGETHER * max(one.others for one in operations), NOT_GROWN * operations[0].others)
     rows: dict[str, list[Placed]] = {}
@@ -231,4 +236,4 @@ def _of_tooth(operations: Sequence[Arrivals], phase: int, period: int, count: in
         together = one.others <= together_at
         for rank, lateness in one.late.items():
             rows.setdefault(rank, []).append(Placed((one.sequence - phase) % period + 1, lateness, together))
-    return {rank: lateness_at_the_end(row, count) for rank, row in rows.items()}
+    return rows

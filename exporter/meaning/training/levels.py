@@ -8,7 +8,7 @@ own rate.
 """
 
 from collections.abc import Iterator, Sequence
-from statistics import median_low
+from statistics import fmean, median_low
 from typing import NamedTuple
 
 LEVEL = 0.85
@@ -16,6 +16,12 @@ LEVEL = 0.85
 
 MIN_LEVEL = 3
 """… so many operations that follow each other; and …"""
+
+MIN_QUEUED = 0.8
+"""Share of the operations after the first that must be queued."""
+
+MAX_GROWTH = 6.0
+"""Lateness at the end of a step over that in its first operation, at most: a forward pass comes before that."""
 
 MIN_GROWTH = 0.3
 """… share of that lateness by which it must have grown before, to show its rate."""
@@ -51,6 +57,27 @@ def lateness_at_the_end(row: Sequence[Placed], count: int) -> float:
         extra += max(rate * (until - row[begin].place) - (row[end].lateness - row[begin].lateness), 0.0)
         since = end
     return most + extra
+
+
+def lateness_behind_the_first(row: Sequence[Placed], count: int, step: float) -> float:
+    """Return how late a rank is at the end of a step of which all operations but the first are queued on the others.
+
+    Then these show how long the rank needs for one, and only the first how late it is. It becomes later at the same
+    rate in the rest of the step.
+
+    Args:
+        row: Its lateness since the last reset.
+        count: Operations of the step.
+        step: Microseconds of the step.
+
+    Returns:
+        0 if they are not queued.
+    """
+    first, further = row[0], row[1:]
+    queued = [one.lateness for one in further if one.together and one.lateness <= LEVEL * first.lateness]
+    if first.place != 1 or len(further) < MIN_LEVEL or len(queued) < MIN_QUEUED * len(further):
+        return 0.0
+    return first.lateness * min(step / max(step - fmean(queued) * (count - 1), 1.0), MAX_GROWTH)
 
 
 def _levels(row: Sequence[Placed]) -> Iterator[tuple[int, int]]:

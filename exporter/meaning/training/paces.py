@@ -42,6 +42,9 @@ and show nothing."""
 StreamName = tuple[str, str]
 """Communicator and kind."""
 
+Group = tuple[str, int, int]
+"""Kind, ranks and nodes: communicators that probably have the same part in the job."""
+
 
 class Pace(NamedTuple):
     """Sequence numbers that a host reported at one time.

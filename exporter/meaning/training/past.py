@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from exporter.core.vocabulary import Ending, gauge
 from exporter.meaning.training.bandwidth import Shape, moved_per_second, speeds_between_nodes
+from exporter.meaning.training.paces import Group
 from exporter.meaning.training.records import Communicator, Job
-from exporter.meaning.training.steps import Group, Steps, group_of
+from exporter.meaning.training.steps import Steps, group_of
 
 SAMPLE_SECONDS = 9.0
 """Seconds between two samples of the speeds."""

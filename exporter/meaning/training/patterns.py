@@ -37,6 +37,15 @@ MAX_SERIES = 1024
 KEPT_SERIES = 2048
 """The same, of which the lateness at each place of a step is taken: a step may have 600."""
 
+NEIGHBOURS = 2
+"""Operations before and after one that show whether its last rank is missing: another one is in …"""
+
+MOST_NEIGHBOURS = 0.5
+"""… this share of them, and …"""
+
+MISSING = 2.0
+"""… so many times later."""
+
 MIN_BLOCKED = 0.5
 """Correlation from which on a pattern counts in which lateness is not carried, or …"""
 
@@ -50,10 +59,26 @@ PASSED_ON = 0.5
 """Correlation of lateness from one operation to the next from which on it is passed on."""
 
 
-def is_passed_on(values: Mapping[int, Lateness]) -> bool:
+def is_passed_on(values: Mapping[int, Lateness], which: Callable[[Lateness], float]) -> bool:
     """Return whether lateness passes from an operation to the next: then steps are longer than what was seen."""
-    row = normalised([log(FLOOR + values[number].others) for number in sorted(values)])
+    row = normalised([log(FLOOR + which(values[number])) for number in sorted(values)])
     return row is not None and correlation(row, 1) > PASSED_ON
+
+
+def without_missing(values: Mapping[int, Lateness]) -> dict[int, Lateness]:
+    """Return the operations without those whose last rank is missing: that of most around them, which is far later.
+
+    Where all ranks reported, another rank was the last one.
+    """
+    found = dict(values)
+    for number, one in values.items():
+        if one.whole:
+            continue
+        near = [found[at] for at in range(number - NEIGHBOURS, number + NEIGHBOURS + 1) if at in found and at != number]
+        later = [other.rank for other in near if other.rank != one.rank and other.last > MISSING * one.last]
+        if max(map(later.count, later), default=0) >= MOST_NEIGHBOURS * len(near):
+            del found[number]
+    return found
 
 
 def find_pattern(values: Mapping[int, Lateness], before: Pattern | None = None) -> Pattern | None:

@@ -23,7 +23,7 @@ operation."""
 MAX_SPEEDS = 64
 """Operations of one kind and size, settled at one time, whose speed is stored."""
 
-MOST_ARRIVALS = 0.95
+MOST_ARRIVALS = 0.8
 """Share of the ranks whose arrivals must be known in …"""
 
 USUAL_ARRIVALS = 0.8

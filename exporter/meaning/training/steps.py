@@ -13,13 +13,22 @@ from typing import NamedTuple
 
 from exporter.meaning.training import paces
 from exporter.meaning.training.alignment import nodes_of
+from exporter.meaning.training.clock import SAME_COUNT, has_fewer
 from exporter.meaning.training.connected import are_connected
 from exporter.meaning.training.long_periods import SMALLEST, exact_period
-from exporter.meaning.training.paces import Pace, StreamName
-from exporter.meaning.training.patterns import KEPT_SERIES, find_pattern, is_passed_on
+from exporter.meaning.training.paces import Group, Pace, StreamName
+from exporter.meaning.training.patterns import KEPT_SERIES, find_pattern, is_passed_on, without_missing
 from exporter.meaning.training.periods import MIN_REPETITIONS
 from exporter.meaning.training.records import Arrivals, Job
-from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth, is_same_rank_last
+from exporter.meaning.training.teeth import (
+    Lateness,
+    Pattern,
+    are_last_in_turns,
+    find_teeth,
+    is_same_rank_last,
+    of_last,
+    of_others,
+)
 
 SNAPSHOT_SECONDS = 4.0
 """Seconds between two snapshots of how far communicators are."""
@@ -45,16 +54,13 @@ SEARCHED_SECONDS = 20.0
 """… this many seconds, and lateness does not pass from one to the next; or else, if the last rank does not, after …"""
 
 ENOUGH_SECONDS = 120.0
-"""… this many seconds; not needed where other communicators have …"""
+"""… this many seconds; not needed where other communicators have several times as many operations (`clock`)."""
 
 RARE_SECONDS = 60.0
 """Seconds for which groups with a few operations may become the clock, or …"""
 
 RARE_PAUSES = 2.5
 """… so many times as long as until the last of these operations: they may be of long steps."""
-
-SAME_COUNT = 4
-"""… this many times as many operations: then the clock counts steps."""
 
 SAME_CLOCK = 1.05
 """Operations of the clock over those of the group with the fewest up to which, and one more, it stays the clock."""
@@ -73,9 +79,6 @@ SILENT_STEPS = 2.5
 
 MAX_GROUPS = 32
 """Groups of communicators whose pattern is searched."""
-
-Group = tuple[str, int, int]
-"""Kind, ranks and nodes: communicators that probably have the same part in the job."""
 
 
 @dataclass(slots=True)
@@ -170,7 +173,7 @@ def observe(job: Job, steps: Steps, name: str, kind: str, operations: Sequence[A
         return
     for one in operations:
         rank, last = next(iter(one.late.items()), ("", 0.0))
-        series.values[one.sequence] = Lateness(last, one.others, rank)
+        series.values[one.sequence] = Lateness(last, one.others, rank, one.share >= 1.0)
     while len(series.values) > KEPT_SERIES:
         del series.values[next(iter(series.values))]
 
@@ -194,7 +197,7 @@ def update(job: Job, steps: Steps, now: float) -> None:
     counted = {group: count for group, count in counted.items() if count >= MIN_STEPS}
     _search(steps, counted, now)
     _choose_clock(job, steps, groups, counted)
-    _conclude(steps, groups, counted, moved, may_be_longer=_may_be_longer(job, steps, groups, counted, moved))
+    _conclude(steps, groups, counted, moved, may_be_longer=_may_be_longer(job, steps, groups, counted))
 
 
 def _moved(steps: Steps, highest: dict[StreamName, int]) -> dict[StreamName, int]:
@@ -226,7 +229,7 @@ def _search(steps: Steps, counted: dict[Group, int], now: float) -> None:
     for series in (steps.series[group] for group in counted if group in steps.series):
         if now - series.searched >= SEARCH_SECONDS and len(series.values) >= MIN_REPETITIONS * 2:
             series.searched = now if len(series.values) >= ENOUGH_SERIES else series.searched
-            found = find_pattern(series.values, series.pattern)
+            found = find_pattern(without_missing(series.values), series.pattern)
             _compare(series, found)
 
 
@@ -340,14 +343,19 @@ def _is_clock(groups: dict[Group, list[StreamName]], clock: Group, series: Serie
     """
     begun = None if series is None else series.begun
     lasted = 0.0 if begun is None else steps.snapshots[-1].time - begun
-    if _is_fewer(steps, groups, clock):
+    seen = () if series is None or len(series.values) >= KEPT_SERIES else series.values.keys()
+    if has_fewer([one.highest for one in steps.snapshots], groups, clock, seen):
         return True
     if series is None or series.pattern is not None:
         return series is not None or len(steps.series) >= MAX_GROUPS
     was_one = any(steps.counts.get(stream) == 1 for stream in groups[clock])
     if lasted < SEARCHED_SECONDS or (not was_one and is_same_rank_last(series.values)):
-        return lasted >= MAX_COUNTED_SECONDS
-    return lasted >= ENOUGH_SECONDS or (len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values))
+        return lasted >= MAX_COUNTED_SECONDS and not are_last_in_turns(series.values)
+    if lasted >= ENOUGH_SECONDS:
+        return not are_last_in_turns(series.values)
+    if len(series.values) < ENOUGH_SERIES or is_passed_on(series.values, of_others):
+        return False
+    return was_one or not is_passed_on(series.values, of_last)
 
 
 def _may_be_longer(
@@ -355,7 +363,6 @@ def _may_be_longer(
     steps: Steps,
     groups: dict[Group, list[StreamName]],
     counted: dict[Group, int],
-    moved: dict[StreamName, int],
 ) -> bool:
     """Return whether a step may end with communicators that have too few operations to count them yet, or none."""
     series = None if steps.clock is None else steps.series.get(steps.clock)
@@ -363,22 +370,15 @@ def _may_be_longer(
     begun = now if series is None or series.begun is None else series.begun
     if now - begun > MAX_COUNTED_SECONDS:
         return False
-    streams = [stream for group in groups.keys() - counted.keys() for stream in groups[group]]
     since = max(begun, steps.snapshots[0].time)
-    rarer = [job.communicators[stream[0]].last_seen - since for stream in streams if moved.get(stream, 0) > 0]
+    counted_names = {name for group in counted for name, _ in groups[group]}
+    rarer = [
+        one.last_seen - since
+        for name, one in job.communicators.items()
+        if name not in counted_names and one.highest and one.last_seen > since
+    ]
     if rarer and now - since < max(RARE_SECONDS, RARE_PAUSES * max(rarer)):
         return True
+    if job.exchanges and now - begun > ENOUGH_SECONDS:
+        return False  # the stages of a pipeline without replicas
     return not are_connected(job, {name for of_group in groups.values() for name, _ in of_group})
-
-
-def _is_fewer(steps: Steps, groups: dict[Group, list[StreamName]], clock: Group) -> bool:
-    """Return whether others have several times as many operations as the clock, since its first one.
-
-    Before it there is a part of a step only, as the forward pass of one that compiles.
-    """
-    latest = steps.snapshots[-1].highest
-    first = next(one.highest for one in steps.snapshots if any(stream in one.highest for stream in groups[clock]))
-    moved = {
-        group: max(latest[stream] - first.get(stream, -1) for stream in streams) for group, streams in groups.items()
-    }
-    return max(moved.values()) >= SAME_COUNT * max(moved[clock], 1)

@@ -7,6 +7,7 @@ each collective blocks the pass, all ranks leave it together, and lateness begin
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 from math import sqrt
 from statistics import median
 from typing import NamedTuple
@@ -37,6 +38,13 @@ MAX_RESETS = 4
 MIN_TOOTH = 3
 """… so many operations between them at least, on average."""
 
+QUEUED = 0.25
+"""Lateness of the others over that of the last rank, relative to that in the first operation of a step, up to which
+they were queued, in …"""
+
+MIN_QUEUED = 0.8
+"""… this share of the further operations."""
+
 MAX_JUMP = 0.6
 """Highest rise from one operation to the next over all rises of a tooth, at most: operations of the backward pass are
 later than those of the forward pass also where they block."""
@@ -62,6 +70,12 @@ RECENT_VALUES = 128
 MAX_SLOW = 2
 """… but for so many ranks, which may be slow, if it is that more often, by …"""
 
+MIN_TURN = 8
+"""Operations in a row of which a rank is the last, by which it has a turn, if it is the last of at most …"""
+
+MAX_TURNS = 0.6
+"""… this share of all: one that is slow is the last of many in a row."""
+
 SAME_SIGMAS = 3.5
 """… standard deviations, than chance makes it."""
 
@@ -70,6 +84,9 @@ ENOUGH_VALUES = 8
 
 MIN_SMOOTHED = 100
 """Operations of a period from which on a place that differs from all around it is noise: there are few of each."""
+
+MIN_TIMES = 0.1
+"""Lateness of a step over the middle one from which on its places show how lateness grows."""
 
 FLOOR = 50.0
 """Microseconds that are added to lateness before its logarithm is compared."""
@@ -85,11 +102,13 @@ class Lateness(msgspec.Struct, frozen=True, gc=False):
         last: Microseconds of the last rank to start.
         others: Mean of those between the median and the last quarter.
         rank: The last rank.
+        whole: Whether all ranks reported.
     """
 
     last: float
     others: float
     rank: str
+    whole: bool = True
 
 
 class Pattern(NamedTuple):
@@ -126,14 +145,35 @@ class Pattern(NamedTuple):
 
 
 def _profile(values: Mapping[int, Lateness], period: int, which: Callable[[Lateness], float]) -> list[float]:
-    """Return the middle lateness at each place of a period, without places that differ from all around them."""
+    """Return the middle lateness at each place of a period, without places that differ from all around them.
+
+    Steps differ in how late ranks are more than the places of a step: each step counts relative to what it has in all.
+    """
+    found = {number: which(one) for number, one in values.items()}
+    usual = _middles(found, period)
+    changes = _changes(usual)
+    begin = (min(range(period), key=changes.__getitem__) + 1) % period
+    repetitions: dict[int, dict[int, float]] = {}
+    for number, one in found.items():
+        repetitions.setdefault((number - begin) // period, {})[number] = one
+    alike: dict[int, float] = {}
+    for of_one in repetitions.values():
+        expected = sum(usual[number % period] for number in of_one)
+        times = sum(of_one.values()) / expected if expected else 0.0
+        if 2 * len(of_one) >= period and times >= MIN_TIMES:
+            alike.update((number, one / times) for number, one in of_one.items())
+    profile = _middles(alike, period) if alike else usual
+    if period < MIN_SMOOTHED:
+        return profile
+    return [median(profile[(place + near) % period] for near in (-2, -1, 0, 1, 2)) for place in range(period)]
+
+
+def _middles(values: Mapping[int, float], period: int) -> list[float]:
+    """Return the middle value at each place of a period."""
     places: list[list[float]] = [[] for _ in range(period)]
     for number, one in values.items():
-        places[number % period].append(which(one))
-    found = [_middle(one) for one in places]
-    if period < MIN_SMOOTHED:
-        return found
-    return [median(found[(place + near) % period] for near in (-2, -1, 0, 1, 2)) for place in range(period)]
+        places[number % period].append(one)
+    return [_middle(one) for one in places]
 
 
 def _middle(found: Sequence[float]) -> float:
@@ -162,6 +202,14 @@ def is_same_rank_last(values: Mapping[int, Lateness]) -> bool:
     chance = sum(count * count for count in counts.values()) / counts.total() ** 2
     by_chance = chance + SAME_SIGMAS * sqrt(chance * (1 - chance) / len(pairs))
     return sum(pairs) >= max(MIN_SAME, by_chance) * len(pairs)
+
+
+def are_last_in_turns(values: Mapping[int, Lateness]) -> bool:
+    """Return whether several ranks are each the last of many operations in a row: these are of one step."""
+    counts = Counter(one.rank for one in values.values() if one.rank)
+    ordered = (values[number].rank for number in sorted(values))
+    runs = {rank for rank, run in groupby(ordered) if rank and sum(1 for _ in run) >= MIN_TURN}
+    return sum(counts[rank] <= MAX_TURNS * len(values) for rank in runs) > MAX_SLOW
 
 
 def _is_carried(values: Mapping[int, Lateness], period: int, ends: Collection[int]) -> bool:
@@ -213,7 +261,15 @@ def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
     Of two operations the second one is the later one also where they block.
     """
     tops, others = _profile(values, period, of_last), _profile(values, period, of_others)
-    if period < MIN_TOOTH or not _is_gradual(tops):
+    if period < MIN_TOOTH:
+        return None
+    return _gradual_teeth(values, tops, others) or _queued_behind_the_first(tops, others)
+
+
+def _gradual_teeth(values: Mapping[int, Lateness], tops: Sequence[float], others: Sequence[float]) -> Pattern | None:
+    """Return the pattern in which lateness grows over several operations, or is at its level, and is reset."""
+    period = len(tops)
+    if not _is_gradual(tops):
         return None
     level = max(FLOOR, MIN_LEVEL * max(tops))
     together = [rest <= TOGETHER * max(others) and top > level for top, rest in zip(tops, others, strict=True)]
@@ -242,6 +298,19 @@ def _level_from_the_first(values: Mapping[int, Lateness], others: Sequence[float
     end = max(range(len(others)), key=rises.__getitem__)
     is_carried = rises[end] > 0 and _is_carried(values, len(others), {end})
     return Pattern(len(others), (end + 1) % len(others)) if is_carried else None
+
+
+def _queued_behind_the_first(tops: Sequence[float], others: Sequence[float]) -> Pattern | None:
+    """Return the pattern in which the others wait for the first operation, and all further ones are queued behind it.
+
+    These begin on the others at one moment, when the one before ends. Where each operation blocks, they drift apart in
+    each as the last rank does.
+    """
+    first = max(range(len(tops)), key=tops.__getitem__)
+    further = [place for place in range(len(tops)) if place != first and tops[place] > FLOOR]
+    queued = sum(others[place] * tops[first] <= QUEUED * others[first] * tops[place] for place in further)
+    is_queued = others[first] > FLOOR and queued >= MIN_QUEUED * (len(tops) - 1)
+    return Pattern(len(tops), first) if is_queued else None
 
 
 def _jumps(changes: Sequence[float], ends: Collection[int]) -> float:

@@ -25,9 +25,10 @@ from exporter.meaning.training.candidates import MIN_LAPS
 from exporter.meaning.training.hangs import OperationHistory
 from exporter.meaning.training.laps import Laps, fold
 from exporter.meaning.training.longest import RecentTimes
+from exporter.meaning.training.paces import Group
 from exporter.meaning.training.pools import Pool, PoolName, Pools
 from exporter.meaning.training.records import Job
-from exporter.meaning.training.steps import Group, is_live
+from exporter.meaning.training.steps import is_live
 from exporter.meaning.training.stragglers import Suspect
 
 MIN_MATCHED_SHARE = 0.9

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from exporter.meaning.training.patterns import find_pattern, is_passed_on
-from exporter.meaning.training.teeth import Lateness, Pattern, find_teeth
+from exporter.meaning.training.patterns import find_pattern, is_passed_on, without_missing
+from exporter.meaning.training.teeth import Lateness, Pattern, are_last_in_turns, find_teeth, of_others
 
 
 def series(period, steps, place, *, first=0, seed=1, rank=lambda step, chance: str(step % 7)):
@@ -122,6 +122,66 @@ def test_lateness_of_a_single_operation_of_each_step_is_not_carried():
 
 
 def test_lateness_is_passed_on_in_a_ramp_and_not_where_collectives_block():
-    assert is_passed_on(series(300, 1, ramp))
-    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, chance.uniform(0, 1e4))))
-    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, 0.0)))
+    assert is_passed_on(series(300, 1, ramp), of_others)
+    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, chance.uniform(0, 1e4))), of_others)
+    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, 0.0)), of_others)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_passes_that_block_are_no_ramp_where_steps_differ_in_how_late_ranks_are(seed):
+    """Four micro-batches of a step, whose backward passes take twice as long; steps differ by a factor of e."""
+    pace = random.Random(seed)
+    steps = [pace.lognormvariate(0, 1) for _ in range(24)]
+    late = (900.0, 900.0, 1800.0, 1800.0)
+    values = {
+        n: Lateness(late[n % 4] * steps[n // 16], late[n % 4] * steps[n // 16] / 3, str(n // 16 % 5))
+        for n in range(384)
+    }
+    assert find_teeth(values, 4) is None
+
+
+def test_ranks_that_are_last_in_turns_show_that_a_step_has_several_operations():
+    turns = "11", "2", "11", "1", "2"
+    assert are_last_in_turns(series(40, 10, ramp, rank=lambda step, chance: turns[step % 5]))
+    assert not are_last_in_turns(series(1, 400, ramp, rank=lambda step, chance: str(chance.randrange(16))))
+
+
+def test_a_rank_that_is_slow_for_a_while_is_not_last_in_turns_with_others():
+    def rank(step, chance):
+        return "3" if step % 160 < 40 else str(chance.randrange(16))
+
+    assert not are_last_in_turns(series(1, 400, ramp, rank=rank))
+
+
+def test_further_operations_that_the_others_begin_at_one_moment_are_queued_behind_the_first():
+    def queued(step, at, chance):
+        return (14_800.0, 330.0) if at == 0 else (5500.0 + chance.uniform(0, 50), chance.uniform(0, 3))
+
+    def blocks(step, at, chance):
+        return (14_800.0, 330.0) if at == 0 else (5500.0 + chance.uniform(0, 50), 120.0 + chance.uniform(0, 3))
+
+    assert find_teeth(series(40, 12, queued, rank=lambda step, chance: "54"), 40) == Pattern(40, 0)
+    assert find_teeth(series(40, 12, blocks, rank=lambda step, chance: "54"), 40) is None
+
+
+@pytest.mark.parametrize("lost", [0.1, 0.15])
+def test_operations_without_the_record_of_the_last_rank_do_not_hide_the_ramp(lost):
+    """A rank that is late in each step is missing in some operations: then another one is last, by far less."""
+    chance = random.Random(5)
+
+    def late_by_more_and_more(step, at, chance):
+        return 70_000.0 + 3400.0 * at * chance.uniform(0.95, 1.05), chance.uniform(1000, 7000)
+
+    whole = series(40, 20, late_by_more_and_more, rank=lambda step, chance: "12")
+    values = {}
+    for number, one in whole.items():
+        missing = chance.random() < lost
+        late = chance.uniform(6000, 12_000) if missing else one.last
+        values[number] = Lateness(late, one.others, chance.choice("2345") if missing else "12", whole=False)
+    assert find_pattern(values) != Pattern(40, 0), "otherwise nothing was hidden"
+    assert find_pattern(without_missing(values)) == Pattern(40, 0)
+
+
+def test_an_operation_of_which_all_ranks_reported_is_kept():
+    values = {n: Lateness(100.0 if n % 4 == 2 else 1000.0, 10.0, "2" if n % 4 == 2 else "12") for n in range(64)}
+    assert without_missing(values) == values

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.verdicts import Replay
 from exporter.meaning.training.connected import are_connected
 from exporter.meaning.training.laps import Laps, fold
-from exporter.meaning.training.levels import Placed, lateness_at_the_end
+from exporter.meaning.training.levels import Placed, lateness_at_the_end, lateness_behind_the_first
 from exporter.meaning.training.long_periods import find_long_period
 from exporter.meaning.training.periods import find_period, normalised
 from exporter.meaning.training.records import Arrivals, Communicator, Exchange, Job
@@ -110,6 +110,29 @@ def test_operations_are_counted_again_when_their_pattern_is_found():
     assert laps.done["0xa", "AllReduce"][3].time == 47 / 4
 
 
+def queued_behind_the_first(share, buckets, compute=300_000.0):
+    """Return the lateness by which the others know a rank of DDP, and how late it is at the end, in microseconds.
+
+    It computes longer by a share. It is late for the first bucket by that share of the forward pass and a bucket; the
+    others, whose buckets are complete by then, start each further one when the one before has ended.
+    """
+    forward, bucket = compute / 3, compute * 2 / 3 / buckets
+    row = [Placed(1, share * (forward + bucket), together=False)]
+    row += [Placed(place, (1 + share) * bucket, together=True) for place in range(2, buckets + 1)]
+    return row, share * compute, (1 + share) * compute
+
+
+@pytest.mark.parametrize(("share", "buckets"), [(0.12, 40), (0.4, 12), (0.4, 40)])
+def test_what_is_queued_behind_the_first_operation_shows_how_late_a_rank_is_at_the_end(share, buckets):
+    row, late, step = queued_behind_the_first(share, buckets)
+    assert lateness_behind_the_first(row, buckets, step) == pytest.approx(late)
+    some = [one for one in row if one.place == 1 or one.place % 3]
+    assert lateness_behind_the_first(some, buckets, step) == pytest.approx(late), "of a part that is known"
+    assert lateness_behind_the_first(row[1:], buckets, step) == 0.0, "the first one is not known"
+    apart = [one._replace(together=False) for one in row]
+    assert lateness_behind_the_first(apart, buckets, step) == 0.0, "each operation blocks"
+
+
 def job_of(*groups, ranks=None):
     """Return a job with communicators of these ranks, of which each host has two."""
     job = Job(0.0, 0.0, hosts={str(rank): f"gpu-{rank // 2}" for rank in range(8)})
@@ -134,11 +157,12 @@ def test_hosts_that_nothing_connects_have_communicators_that_were_not_seen_yet(g
     assert are_connected(job, job.communicators) is expected
 
 
-def test_what_does_not_report_here_and_sends_and_receives_connect_hosts():
+def test_what_does_not_report_here_connects_hosts_and_sends_between_stages_do_not():
+    """A pipeline may have replicas, whose gradients are summed at the end of a step that has not ended yet."""
     seen_here, pipeline = job_of("01", "23", ranks=4), job_of("01", "23")
     pipeline.exchanges["0"] = Exchange()
     assert are_connected(seen_here, seen_here.communicators)
-    assert are_connected(pipeline, pipeline.communicators)
+    assert not are_connected(pipeline, pipeline.communicators)
 
 
 def test_an_operation_is_no_step_where_the_same_rank_is_the_last_in_several():

@@ -100,7 +100,7 @@ def test_arrival_queue_and_time_of_all_ranks_add_up_to_the_same_end(layout, band
             ends[one.kind, one.sequence][one.rank] = one.start + waited + one.microseconds
     known = [one for one in times if one is not None]
     assert max(known) > 5 * MILLISECOND, "otherwise nothing was queued"
-    assert len(known) > (0.4 if loss else 0.95) * len(found)
+    assert len(known) > (0.8 if loss else 0.95) * len(found)
     offsets = defaultdict(list)
     for by_rank in ends.values():
         for rank in by_rank.keys() - {0} if 0 in by_rank else ():
