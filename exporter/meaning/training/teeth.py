@@ -7,7 +7,7 @@ each collective blocks the pass, all ranks leave it together, and lateness begin
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import sqrt
 from statistics import median
 from typing import NamedTuple
@@ -48,6 +48,9 @@ MIN_QUEUED = 0.8
 MAX_JUMP = 0.6
 """Highest rise from one operation to the next over all rises of a tooth, at most: operations of the backward pass are
 later than those of the forward pass also where they block."""
+
+MAX_UNEVEN = 16
+"""Operations of a period up to which each repetition shows whether it is a ramp."""
 
 MIN_RESET = 0.2
 """Lateness over the most in a step that a reset ends, at least, and …"""
@@ -286,10 +289,30 @@ def _gradual_teeth(values: Mapping[int, Lateness], tops: Sequence[float], others
     within = [one for place, one in enumerate(changes) if place not in ends]
     rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
     jumps = len(within) >= MIN_TOOTH and _jumps(changes, ends) > MAX_JUMP * rising
-    if (not is_level and (falling > MAX_FALLS * rising or jumps)) or not _is_carried(values, period, ends):
+    is_uneven = falling > MAX_FALLS * rising or jumps or _is_uneven(values, period, ends)
+    if (not is_level and is_uneven) or not _is_carried(values, period, ends):
         return None
     phase = (end + 1) % period
     return Pattern(period, phase, tuple(sorted((one + 1 - phase) % period for one in ends)))
+
+
+def _is_uneven(values: Mapping[int, Lateness], period: int, ends: Collection[int]) -> bool:
+    """Return whether lateness falls, or rises by one jump, in most repetitions of a short period.
+
+    The middle of all may grow gradually where passes of the pipeline differ, and one place has lateness of both.
+    """
+    if period > MAX_UNEVEN:
+        return False
+    begin = max(ends) + 1
+    uneven = []
+    for first in range((min(values) - begin) // period * period + begin, max(values), period):
+        row = [values[number].last for number in range(first, first + period) if number in values]
+        if len(row) == period and max(row) > FLOOR:
+            changes = [after - before for before, after in pairwise(row)]
+            within = [one for place, one in enumerate(changes) if (begin + place) % period not in ends]
+            rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
+            uneven.append(falling > MAX_FALLS * rising or max(within) > MAX_JUMP * rising)
+    return len(uneven) >= MIN_TOOTH and 2 * sum(uneven) > len(uneven)
 
 
 def _level_from_the_first(values: Mapping[int, Lateness], others: Sequence[float]) -> Pattern | None:

@@ -185,3 +185,14 @@ def test_operations_without_the_record_of_the_last_rank_do_not_hide_the_ramp(los
 def test_an_operation_of_which_all_ranks_reported_is_kept():
     values = {n: Lateness(100.0 if n % 4 == 2 else 1000.0, 10.0, "2" if n % 4 == 2 else "12") for n in range(64)}
     assert without_missing(values) == values
+
+
+def test_stages_of_a_pipeline_whose_places_have_forward_and_backward_passes_are_no_ramp():
+    """Forward and backward passes of two operations each: half of the step is no period."""
+    passes = (1, 1, 1, 2, 1, 2, 2, 2)
+    late = [1000.0 * one for one in passes for _ in range(2)]
+    chance = random.Random(3)
+    steps = [chance.lognormvariate(0, 0.3) for _ in range(30)]
+    values = {n: Lateness(late[n % 16] * steps[n // 16], 0.02 * late[n % 16], str(n // 16 % 3)) for n in range(480)}
+    assert find_teeth(values, 8) is None
+    assert find_teeth(values, 16) is None
