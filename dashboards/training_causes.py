@@ -20,7 +20,6 @@ from training_joins import (
     UNJUDGED,
     first_cause,
     in_words,
-    seen_since,
 )
 
 ANY_TARGET = '{job=~".+", instance=~".+"}'
@@ -170,8 +169,10 @@ def rails() -> str:
 
 
 def since() -> str:
-    """Return the query for when each cause began, in milliseconds, which every row has."""
-    found = _rows(seen_since(_CONFIDENCE, "train_job, cause, name, port"))
+    """Return the query for when each cause began, in milliseconds, which every row has: not after the job's delay."""
+    of_job = f"on (train_job) group_left () {SINCE}"
+    found = _rows(f"(0 * max by (train_job, cause, name, port) ({_CONFIDENCE}) + {of_job})")
+    alerts = f"min by ({ROW}, train_job, cause) ({_ALERTS})"
     of_rail = f'min by (host, rail) ({ACTIVE}{{layer=~"rdma|nic|pci", rail!=""}})'
     of_host = f"min by (train_job, host) ({OWN_ALERTS})"
     earlier = (
@@ -181,7 +182,8 @@ def since() -> str:
     parts = [
         f"({earlier} < on ({ROW}, train_job, cause) {found})",
         found,
-        f"min by ({ROW}, train_job, cause) ({_ALERTS})",
+        f"(0 * {alerts} + {of_job} < {alerts})",
+        alerts,
         _none("its steps, not the network", f"and on (train_job) {STEPS_ALONE}"),
         _none("none found, see the alerts", f"and {_COLLECTORS}"),
         _none("unknown: no collector", f"unless {_COLLECTORS}"),
