@@ -98,9 +98,6 @@ HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
 ON_HOST = "on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
 """Joins the recorded host to a metric with one series per exporter."""
 
-BANDWIDTH_OF_JOBS = "min by (train_job) (fabric_nccl_network_ratio{})"
-"""Bus bandwidth between nodes of each job, over the expected one."""
-
 DISCARDS = Limits(1, 100)
 """Packets per second that are dropped without an error."""
 

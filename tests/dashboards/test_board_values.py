@@ -162,7 +162,7 @@ def test_a_job_that_an_alert_names_is_not_fine(program, tmp_path):
     on_tcp = {firing("critical", "cause", "FabricJobOnTcp", train_job="a", host=f"gpu-00{n}"): "120x30" for n in (1, 2)}
     ranks = {f'host:fabric_nccl_job:info{{host="gpu-00{n}",train_job="a"}}': "1x30" for n in (1, 2)}
     judged = {f'fabric_nccl_verdict{{{of},verdict="fine"}}': "1x30", f"fabric_nccl_verdict_seconds{{{of}}}": "60x30"}
-    verdict, cause = 'train_job="a",verdict="alert"', 'row="a/FabricJobOnTcp"'
+    verdict, cause = 'train_job="a",verdict="critical_alert"', 'row="a/FabricJobOnTcp"'
     check(
         program("promtool"),
         tmp_path,
@@ -175,12 +175,94 @@ def test_a_job_that_an_alert_names_is_not_fine(program, tmp_path):
                 [(f'{{{verdict},first_cause="FabricJobOnTcp all hosts"}}', 0)],
             ),
             (query("fabric-training-Fine"), "9m", [("{}", 0)]),
-            (query("fabric-training-Slow, or with an alert"), "9m", [("{}", 1)]),
+            (query("fabric-training-Slow, or with an alert"), "9m", [('{worst="critical alert"}', 1)]),
             (query(CAUSES, "Since"), "9m", [(f'{{{cause},train_job="a",cause="FabricJobOnTcp"}}', 120_000)]),
             (f"0 * {detail(CAUSES, 'place')}", "9m", [(f'{{{cause},place="all hosts"}}', 0)]),
             (detail(CAUSES, "host, device"), "9m", []),
         ],
     )
+
+
+@pytest.mark.parametrize(
+    ("severity", "verdict", "labels", "color"),
+    [("critical", "critical_alert", '{worst="critical alert"}', "red"), ("warning", "alert", "{}", "orange")],
+)
+def test_a_job_with_a_critical_alert_is_red_and_one_with_a_warning_orange(
+    program, tmp_path, severity, verdict, labels, color
+):
+    of = 'job="fabric",instance="collector",train_job="a"'
+    series = {
+        firing(severity, "cause", "FabricJobOnTcp", train_job="a", host="gpu-001"): "120x30",
+        f'fabric_nccl_verdict{{{of},verdict="fine"}}': "1x30",
+        f"fabric_nccl_verdict_seconds{{{of}}}": "60x30",
+    }
+    tile, verdicts = "fabric-training-Slow, or with an alert", "fabric-training-Verdicts"
+    expected = [
+        (query(verdicts, "Since"), "9m", [(f'{{train_job="a",verdict="{verdict}"}}', 120_000)]),
+        (query(tile), "9m", [(labels, 1)]),
+    ]
+    check(program("promtool"), tmp_path, series, expected)
+    assert colors_of(verdicts, "verdict")[verdict] == color
+    field = PANELS[tile]["fieldConfig"]
+    by_name = {
+        override["matcher"]["options"]: one["value"]
+        for override in field["overrides"]
+        for one in override["properties"]
+        if one["id"] == "thresholds"
+    }
+    drawn = by_name.get(labels.partition('"')[2].partition('"')[0], field["defaults"]["thresholds"])
+    assert [step["color"] for step in drawn["steps"] if step["value"] == 1][-1] == color
+
+
+def colors_of(panel: str, column: str) -> dict[str, str]:
+    """Return the colours of the texts of a column."""
+    return {
+        text: look["color"]
+        for override in PANELS[panel]["fieldConfig"]["overrides"]
+        if override["matcher"]["options"] == column
+        for one in override["properties"]
+        if one["id"] == "mappings"
+        for mapping in one["value"]
+        if mapping["type"] == "value"
+        for text, look in mapping["options"].items()
+    }
+
+
+@pytest.mark.parametrize(("verdict", "shown"), [("hang", False), ("not_enough_data", False), ("straggler", True)])
+def test_a_bandwidth_is_that_of_now(program, tmp_path, verdict, shown):
+    """In a hang nothing is measured: the last value is old."""
+    of = 'job="fabric",instance="collector",train_job="a"'
+    series = {
+        f'fabric_nccl_verdict{{{of},verdict="{verdict}"}}': "0x9 1x20",
+        f'fabric_nccl_verdict{{{of},verdict="fine"}}': "1x9 0x20",
+        f"fabric_nccl_network_ratio{{{of}}}": "0.9x30",
+        f'fabric_nccl_bus_bandwidth_bytes_per_second{{{of},collective="AllReduce"}}': "4e10x30",
+    }
+    job = '{train_job="a"}'
+    column = query("fabric-training-Verdicts", "Bandwidth, of expected")
+    expected = [(column, "5m", [('{train_job="a",verdict="fine"}', 0.9)])]
+    expected.append((column, "20m", [(f'{{train_job="a",verdict="{verdict}"}}', 0.9)] if shown else []))
+    for expr, value in (
+        (query("fabric-training-Bandwidth, of expected"), 0.9),
+        (query("fabric-overview-Lowest bandwidth of a job, of expected"), 0.9),
+        (query("fabric-training-Bandwidth between nodes, of the expected one"), 0.9),
+        (query("fabric-training-Bus bandwidth between nodes"), 4e10),
+    ):
+        expected += [(expr, "5m", [(job, value)]), (expr, "20m", [(job, value)] if shown else [])]
+    check(program("promtool"), tmp_path, series, expected)
+
+
+def test_words_of_causes_have_no_colour():
+    """By default the lowest threshold is green, which "none found" must not be."""
+    for panel, column in ((CAUSES, "cause"), ("fabric-training-Verdicts", "first_cause")):
+        (steps,) = [
+            one["value"]["steps"]
+            for override in PANELS[panel]["fieldConfig"]["overrides"]
+            if override["matcher"]["options"] == column
+            for one in override["properties"]
+            if one["id"] == "thresholds"
+        ]
+        assert [step["color"] for step in steps] == ["text"]
 
 
 CAUSES = "fabric-training-Likely causes"
