@@ -209,7 +209,7 @@ def _causes() -> Panel:
         "Causes that a collector finds for each delay, from the states of ports and NCCL's logs, with the host, the"
         " device and the switch port that it is, or was last, connected to. From 60 % strong, from 30 % likely, below"
         " that possible; the log of the collector has the evidence. Of a job without a likely one, also the alerts"
-        " about ports of its hosts. Since the oldest alert about it or about the rail of the host, at the latest"
+        " about ports of its hosts, or those of its late ranks. Since the oldest alert about it or about the rail of the host, at the latest"
         " since the job is delayed.",
         [
             Column("Since", CLOCK, since(), width=85),

@@ -97,6 +97,7 @@ CAUSES = [
     {"severity": "critical", "alertname": "FabricLinkDown"},
     {"severity": "warning", "alertname": "FabricLinkFlapping"},
     {"severity": "warning", "alertname": "FabricPciDegraded"},
+    {"severity": "critical", "alertname": "FabricPauseStorm"},
 ]
 OF_INFO = HOST | {"train_job": "4712", "layer": "nccl", "alertname": "FabricJobPortFaulty", "severity": "info"}
 

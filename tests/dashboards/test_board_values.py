@@ -337,7 +337,7 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
         for one in panel["targets"]
     }
     labels = 'severity="critical",role="cause",alertname="FabricJobOnTcp",train_job="a"'
-    tcp, pending = 'row="critical/cause/FabricJobOnTcp/a"', 'severity="warning",role="pending"'
+    tcp, pending = 'row="critical/cause/FabricJobOnTcp/a"', 'severity="warning pending",role="pending"'
     adapters = 'row="warning/cause/FabricJobAdaptersUnused/a"'
     silent = 'row="warning/cause/FabricSwitchDown/"'
     errors, imbalance = 'row="warning/cause/FabricLinkErrors/"', 'row="warning/consequence/FabricRailImbalance/"'
@@ -659,6 +659,70 @@ def test_a_delayed_job_without_a_cause_is_a_row_that_says_so(program, tmp_path, 
         series['fabric_collector_connected{job="fabric",instance="one"}'] = "1x30"
     expected = [(query(CAUSES, "Since"), "9m", [(f'{{row="a",train_job="a",cause="{text}"}}', 0)])]
     check(program("promtool"), tmp_path, series, [*expected, (detail(CAUSES, "place"), "9m", [])])
+
+
+def test_of_a_job_without_a_known_cause_the_port_that_its_alerts_name_is_a_row_even_if_they_are_pending(
+    program, tmp_path
+):
+    """Of a hang, or if a late rank is on the host; pending ones if none about a port fires, as in the job d."""
+    port = {"host": "gpu-002", "rail": "1", "device": "mlx5_1", "switch": "leaf-01", "port": "Ethernet1/4"}
+    series = {'fabric_collector_connected{job="fabric",instance="one"}': "1x30"}
+    for job, verdict in (("a", "hang"), ("b", "straggler"), ("c", "straggler"), ("d", "hang")):
+        of = f'job="fabric",instance="one",train_job="{job}"'
+        series |= {
+            f'fabric_nccl_verdict{{{of},verdict="{verdict}"}}': "1x30",
+            f"fabric_nccl_verdict_seconds{{{of}}}": "0+60x30",
+            firing("warning", "pending", "FabricLinkFlapping", **port, layer="rdma", train_job=job): "60x30",
+        }
+        if verdict == "straggler":
+            host = "gpu-002" if job == "b" else "gpu-001"
+            rank = f'train_job="{job}",rank="9"'
+            series[f'fabric_nccl_straggler{{job="fabric",instance="one",{rank}}}'] = "1x30"
+            series[f'fabric_nccl_rank_info{{job="fabric",instance="{host}",{rank},host="{host}"}}'] = "1x30"
+    series[firing("critical", "cause", "FabricLinkDown", **port, layer="switch", train_job="d")] = "90x30"
+    fires = 'train_job="d",severity="critical",alertname="FabricLinkDown",host="gpu-002"'
+    series[f"train_job:fabric_firing:since{{{fires}}}"] = "90x30"
+    named = [(job, "FabricLinkFlapping pending") for job in "ab"] + [("d", "FabricLinkDown")]
+    rows = [(f'row="{job}/{cause}"', job, cause) for job, cause in named]
+    begins = [(f'{{{row},train_job="{job}",cause="{cause}"}}', 0) for row, job, cause in rows]
+    begins.append(('{row="c",train_job="c",cause="none found, see the alerts"}', 0))
+    words = (("hang", "a"), ("straggler", "b"), ("hang", "d"))
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (query(CAUSES, "Since"), "9m", begins),
+            *(
+                (f"0 * {detail(CAUSES, labels)}", "9m", [(f"{{{row},{shown}}}", 0) for row, _, _ in rows])
+                for labels, shown in (
+                    ("host, device", 'host="gpu-002",device="mlx5_1"'),
+                    ("rail", 'rail="1"'),
+                    ("switch, switch_port", 'switch="leaf-01",switch_port="Ethernet1/4"'),
+                )
+            ),
+            (
+                f"0 * {detail('fabric-training-Verdicts', 'first_cause')}",
+                "9m",
+                [
+                    (f'{{train_job="{job}",verdict="{verdict}",first_cause="{cause} gpu-002"}}', 0)
+                    for (verdict, _), (job, cause) in zip(words, named, strict=True)
+                ],
+            ),
+        ],
+    )
+
+
+def test_what_is_pending_is_dimmer_than_what_fires():
+    found = 0
+    for panel in PANELS:
+        looks = colors_of(panel, "severity")
+        if looks:
+            found += 1
+            assert (looks["critical"], looks["warning"]) == ("red", "orange")
+            assert {looks["critical pending"], looks["warning pending"]} == {"#b07272", "#a58a66"}
+            assert colors_of(panel, "role")["pending"] == "#8e949b"
+    assert found == 5
 
 
 def test_alerts_of_a_job_of_its_hosts_and_of_switches_are_listed_and_those_of_other_hosts_are_not(program, tmp_path):
