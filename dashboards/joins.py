@@ -131,7 +131,8 @@ FEC_LOST, FEC_LOST_RECENTLY = (
 )
 """Blocks of a device that forward error correction could not correct."""
 
-WENT_DOWN = f"({FLAPS} > bool 0)"
+FLAPPING = f"(({FLAPS} > bool 0) * (round({FLAPS_RECENTLY}) > bool 1))"
+"""1 for each port whose link went down now, and not for the first time of late: one that is unplugged does not flap."""
 
 MARKED = Limits(0.05, 0.1)
 """Shares of packets with the ECN mark; above the latter there is an alert."""

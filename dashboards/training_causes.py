@@ -97,7 +97,7 @@ _ALERTS = f"{_of_concern(_every_alert())} unless on (train_job) {_LIKELY}"
 def _ports_of_alerts(labels: str, matchers: str = "") -> str:
     """Return the query for labels of the port of each row of an alert that is about one port."""
     firing, pending = (f'{ACTIVE}{{role="{role}", {_OF_PORTS}{matchers}}}' for role in ("cause", "pending"))
-    either = f'({_row_of_alert(firing)} or {_row_of_alert(pending, " pending")})'
+    either = f"({_row_of_alert(firing)} or {_row_of_alert(pending, ' pending')})"
     port = f'label_replace({either}, "switch_port", "$1", "port", "(.+)")'
     one = f"group by ({ROW}, {labels}) ({port})"
     return f"({one} and on ({ROW}) count by ({ROW}) ({one}) == 1 and on ({ROW}) ({_ALERTS}))"

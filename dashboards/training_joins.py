@@ -146,7 +146,9 @@ def _any_of(verdicts: Sequence[str]) -> str:
 
 
 _LATE = _any_of(WORST_FIRST[:4])
-FAULTY = f"(({' or '.join((SLOWED, LOW_BANDWIDTH, ALERTED))}) and on (train_job) {_any_of(['fine'])} unless on (train_job) {_LATE})"
+FAULTY = (
+    f"(({SLOWED} or {LOW_BANDWIDTH} or {ALERTED}) and on (train_job) {_any_of(['fine'])} unless on (train_job) {_LATE})"
+)
 """Jobs that are fine by their timings, but slower than they were, with a low bandwidth or an alert."""
 
 DELAYED = f"({_LATE} or {FAULTY})"

@@ -8,8 +8,8 @@ from tables import Column, table_of
 from training_causes import FOUND, ROW, first_causes, hosts, places, rails, since, switches
 from training_joins import (
     BANDWIDTH_NOW,
-    FAULTY,
     CRITICAL_ALERTED,
+    FAULTY,
     JOBS,
     LATE,
     LOST_GPUS,
@@ -209,8 +209,8 @@ def _causes() -> Panel:
         "Causes that a collector finds for each delay, from the states of ports and NCCL's logs, with the host, the"
         " device and the switch port that it is, or was last, connected to. From 60 % strong, from 30 % likely, below"
         " that possible; the log of the collector has the evidence. Of a job without a likely one, also the alerts"
-        " about ports of its hosts, or those of its late ranks. Since the oldest alert about it or about the rail of the host, at the latest"
-        " since the job is delayed.",
+        " about ports of its hosts, or those of its late ranks. Since the oldest alert about it or about the rail of"
+        " the host, at the latest since the job is delayed.",
         [
             Column("Since", CLOCK, since(), width=85),
             Column("Confidence", "percentunit", FOUND, decimals=0, width=110),

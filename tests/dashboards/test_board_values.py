@@ -63,6 +63,34 @@ def test_what_ended_is_no_number_and_later_nothing(program, tmp_path, column, co
     check(program("promtool"), tmp_path, INFO | {counter: "0+1x10 10x20"}, [*expected, (expr, "25m", [])])
 
 
+def test_a_link_that_is_down_has_no_rates(program, tmp_path):
+    """Those of the last minutes are of the time before. One that is up has them."""
+    series = INFO | {
+        f'fabric_rdma_info{{{SECOND},host="gpu-001",rail="1",netdev="eth1",mac="02:00:00:00:00:02"}}': "1x30",
+        f"fabric_rdma_link_up{{{PORT}}}": "1x10 0x20",
+        f"fabric_rdma_link_up{{{SECOND}}}": "1x30",
+    }
+    for port, device in ((PORT, "eth0"), (SECOND, "eth1")):
+        series[f"fabric_rdma_retransmission_ratio{{{port}}}"] = "0.5x30"
+        for way in ("transmit", "receive"):
+            series[f"fabric_rdma_{way}_utilization_ratio{{{port}}}"] = "0.5x30"
+            series[f'device:fabric_nic_{way}_paused_seconds:rate{{{HOST},device="{device}"}}'] = "0.5x30"
+    second = ROW.replace("0", "1", 2).replace("eth0", "eth1")
+    expected = []
+    for column in ("Transmit", "Receive", "Paused", "Pausing", "Retrans."):
+        expr = query(RDMA_PORTS, column)
+        expected += [(expr, "9m", [(ROW, 0.5), (second, 0.5)]), (expr, "12m", [(second, 0.5)])]
+    check(program("promtool"), tmp_path, series, expected)
+
+
+@pytest.mark.parametrize(("downs", "flapping"), [("0x10 1x20", 0), ("0x8 1x2 2x20", 1)])
+def test_a_link_that_went_down_once_does_not_flap(program, tmp_path, downs, flapping):
+    series = INFO | {f"fabric_rdma_link_down_total{{{PORT}}}": downs}
+    expr = query("fabric-host-Links flapping")
+    expected = [(expr, "12m", [("{}", flapping)]), (expr, "25m", [("{}", 0)])]
+    check(program("promtool"), tmp_path, series, expected)
+
+
 def test_what_ended_is_grey():
     found = 0
     for panel in PANELS.values():
