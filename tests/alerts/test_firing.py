@@ -197,6 +197,7 @@ def test_a_cause_is_as_old_as_its_effects_at_its_place_or_of_its_job(program, tm
     alerts = [
         # The count of flaps needs time, in which the job and the ports have their alerts.
         ("cause", "FabricLinkFlapping", port | {"layer": "rdma"}, 500, 300),
+        ("cause", "FabricLinkDown", port | {"layer": "nic"}, 500, 300),
         ("consequence", "FabricJobHang", {"layer": "nccl", "train_job": "a"}, 300, 300),
         ("pending", "FabricLinkErrors", port | {"layer": "nic"}, 400, 400),
         ("pending", "FabricLinkErrors", {"layer": "nic", "train_job": "a", "host": "gpu-001", "rail": "0"}, 100, 100),
