@@ -144,7 +144,8 @@ def _slow_or_with_alert() -> Panel:
         "Jobs that nothing in their timings delays, but that need more than 15 % longer than in their own best ten"
         " minutes, have less than 80 % of the expected bandwidth, or have an alert, as one on TCP. Red if an alert is"
         " critical.",
-        f'label_replace({count} and on () {critical}, "worst", "{worst}", "", "") or on () {count}',
+        f'label_replace({count} and on () {critical}, "worst", "{worst}", "", "")'
+        f' or on () label_replace({count}, "worst", "no {worst}", "", "")',
         ANY_WARNS,
         width=4,
         height=TILE,

@@ -175,10 +175,8 @@ def test_a_job_that_is_slower_than_it_was_is_not_fine(program, tmp_path):
                     ('{row="c",train_job="c",cause="its steps, not the network"}', 1000 * (9 - 1) * 60),
                 ],
             ),
-            *(
-                (query(f"fabric-training-{title}"), "9m", [("{}", 1)])
-                for title in ("Fine", "Slow, or with an alert", "Waiting for ranks")
-            ),
+            (query("fabric-training-Slow, or with an alert"), "9m", [('{worst="no critical alert"}', 1)]),
+            *((query(f"fabric-training-{title}"), "9m", [("{}", 1)]) for title in ("Fine", "Waiting for ranks")),
             *((query(f"fabric-training-{title}"), "9m", [("{}", 0)]) for title in ("Hanging", "Network-bound")),
         ],
     )
@@ -213,7 +211,10 @@ def test_a_job_that_an_alert_names_is_not_fine(program, tmp_path):
 
 @pytest.mark.parametrize(
     ("severity", "verdict", "labels", "color"),
-    [("critical", "critical_alert", '{worst="critical alert"}', "red"), ("warning", "alert", "{}", "orange")],
+    [
+        ("critical", "critical_alert", '{worst="critical alert"}', "red"),
+        ("warning", "alert", '{worst="no critical alert"}', "orange"),
+    ],
 )
 def test_a_job_with_a_critical_alert_is_red_and_one_with_a_warning_orange(
     program, tmp_path, severity, verdict, labels, color
