@@ -11,8 +11,17 @@ from panels import FAINT, FULL, HEIGHT, Panel, meaning
 from tables import Column, table_of
 from training_joins import first_cause, in_words
 
-SEVERITIES = meaning({"critical": ("critical", "red"), "warning": ("warning", "orange")})
-ROLES = meaning({"cause": ("alert", "text"), "consequence": ("consequence", FAINT), "pending": ("pending", "text")})
+SEVERITIES = meaning(
+    {
+        "critical": ("critical", "red"),
+        "critical pending": ("critical", "#b07272"),
+        "warning": ("warning", "orange"),
+        "warning pending": ("warning", "#a58a66"),
+    }
+)
+"""Of an alert that is pending the colour is dim: it does not fire yet, and may never."""
+
+ROLES = meaning({"cause": ("alert", "text"), "consequence": ("consequence", FAINT), "pending": ("pending", FAINT)})
 
 KEY = ("severity", "role", "alertname", "train_job")
 """Labels by which rows are distinguished."""
@@ -70,7 +79,8 @@ def firing(
         height: Height of the panel.
         absent: Text if there is no alert.
     """
-    rows = f"min by (row, {', '.join(KEY)}) ({_alerts(matchers)})"
+    fire, pend = (f"min by (row, {', '.join(KEY)}) ({_alerts(_each(matchers, one))})" for one in ("!=", "="))
+    rows = f'({fire} or label_join({pend}, "severity", " ", "severity", "role"))'
     return table_of(
         title,
         "What is wrong, where, and since when: the time at which it began. One that is pending fires if it lasts. A"
@@ -98,6 +108,11 @@ def number_of_rows(matchers: str) -> str:
     """Return the query for the number of rows that fire; 0 only where the rules are loaded, as records show."""
     fires = f'{matchers}, role!="pending"'
     return f"count(count by (row) ({_alerts([fires])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
+
+
+def _each(matchers: Sequence[str], sign: str) -> list[str]:
+    """Return the matchers of alerts, each with that of those that are pending, or fire."""
+    return [f'{one}, role{sign}"pending"' for one in matchers or ("",)]
 
 
 def _alerts(matchers: Sequence[str], label: str = "") -> str:

@@ -10,6 +10,7 @@ from joins import (
     DOWN,
     FEC_LOST,
     FEC_LOST_RECENTLY,
+    FLAPPING,
     FLAPS,
     FLAPS_RECENTLY,
     GONE,
@@ -25,7 +26,6 @@ from joins import (
     RETRANSMITS,
     SLOW,
     SWITCH_PORTS,
-    WENT_DOWN,
     now_or_over,
     ticks_above,
 )
@@ -74,8 +74,9 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Links flapping",
-            "RDMA ports whose link went down within the last 2 minutes. Reseat or replace the cable.",
-            f"sum({WENT_DOWN})",
+            "RDMA ports whose link went down within the last 2 minutes, and more than once within 10. Reseat or replace"
+            " the cable.",
+            f"sum({FLAPPING})",
             ANY,
             absent="no RDMA",
             filled=True,
@@ -139,7 +140,8 @@ def _ports() -> Panel:
         "Each RDMA port, also one that is gone, and the switch port that it is, or was last, connected to by LLDP. One"
         " that is slower than expected has fewer lanes, or a lower rate per lane, than its siblings. Paused by its"
         " switch, and pausing it: shares of the last 5 minutes. Flaps and lost FEC blocks are those of the last 2"
-        " minutes; over: there were some in the last 10. Utilization is the mean of 5 minutes.",
+        " minutes; over: there were some in the last 10. Utilization is the mean of 5 minutes. A"
+        " link that is down has none of these shares.",
         [
             Column("Link", "short", f"{_port('fabric_rdma_link_up{}')} or {GONE}", LINK),
             Column("Speed", "bps", _port("8 * fabric_rdma_link_speed_bytes_per_second{}")),
@@ -156,7 +158,7 @@ def _ports() -> Panel:
                 Column(
                     name,
                     "percentunit",
-                    f'label_replace({share}, "netdev", "$1", "device", "(.+)") * {by_netdev}',
+                    f'label_replace({share}, "netdev", "$1", "device", "(.+)") * {by_netdev} unless {DOWN}',
                     limits=PAUSE_SHARES,
                     decimals=0,
                 )
@@ -165,7 +167,7 @@ def _ports() -> Panel:
             Column(
                 "Retrans.",
                 "percentunit",
-                _port("fabric_rdma_retransmission_ratio{}"),
+                f"{_port('fabric_rdma_retransmission_ratio{}')} unless {DOWN}",
                 limits=RETRANSMITS,
                 decimals=3,
             ),
@@ -188,7 +190,7 @@ def _ports() -> Panel:
                 Column(
                     name,
                     "percentunit",
-                    _port(f"avg_over_time(fabric_rdma_{way}_utilization_ratio{{}}[5m])"),
+                    f"{_port(f'avg_over_time(fabric_rdma_{way}_utilization_ratio{{}}[5m])')} unless {DOWN}",
                     decimals=0,
                 )
                 for name, way in (("Transmit", "transmit"), ("Receive", "receive"))

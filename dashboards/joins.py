@@ -98,9 +98,6 @@ HELD_UP = f"max by (train_job) (fabric_nccl_verdict{_HOLDING_UP})"
 ON_HOST = "on (job, instance) group_left (host) host:fabric_rdma_info:info{}"
 """Joins the recorded host to a metric with one series per exporter."""
 
-BANDWIDTH_OF_JOBS = "min by (train_job) (fabric_nccl_network_ratio{})"
-"""Bus bandwidth between nodes of each job, over the expected one."""
-
 DISCARDS = Limits(1, 100)
 """Packets per second that are dropped without an error."""
 
@@ -134,7 +131,8 @@ FEC_LOST, FEC_LOST_RECENTLY = (
 )
 """Blocks of a device that forward error correction could not correct."""
 
-WENT_DOWN = f"({FLAPS} > bool 0)"
+FLAPPING = f"(({FLAPS} > bool 0) * (round({FLAPS_RECENTLY}) > bool 1))"
+"""1 for each port whose link went down now, and not for the first time of late: one that is unplugged does not flap."""
 
 MARKED = Limits(0.05, 0.1)
 """Shares of packets with the ECN mark; above the latter there is an alert."""

@@ -6,7 +6,6 @@ only where something is wrong. What many ports are read for is recorded by alert
 
 from alert_tables import firing, number_of_rows
 from joins import (
-    BANDWIDTH_OF_JOBS,
     DISCARDS,
     FEC_LOST,
     FEC_LOST_RECENTLY,
@@ -52,7 +51,7 @@ from panels import (
 from reading import sources as source_table
 from reading import ticks
 from tables import Column, grid, table_of
-from training_joins import LOW
+from training_joins import BANDWIDTH_OF_ALL, LOW
 
 LATE_RANKS = "host:fabric_nccl_straggler:count"
 """Recorded: the verdicts are those of collectors, and the hosts of ranks are exported by the hosts."""
@@ -130,11 +129,11 @@ def _counts() -> list[Panel]:
         _tile(
             "Lowest bandwidth of a job, of expected",
             "Bus bandwidth between nodes of the job with the lowest, over the expected one: also of a job that is not"
-            " held up.",
-            f"bottomk(1, {BANDWIDTH_OF_JOBS})",
+            " held up. None of jobs that hang, or without enough data.",
+            f"bottomk(1, {BANDWIDTH_OF_ALL})",
             LOW,
             unit="percentunit",
-            absent="no jobs",
+            absent="not known",
             link="fabric-training",
             decimals=0,
             name="{{train_job}}",

@@ -197,7 +197,7 @@ def _ports_with_faults() -> Panel:
         ],
         labels=["switch", "port", "peer"],
         worst=("Down", "Errors/s", "Discards/s", "-switch"),
-        absent="no port of the polled switches",
+        absent="no port of a polled switch counts errors; those that hosts count are in the alerts",
         width=11,
         height=9,
         widths={"switch": 80, "port": 110, "peer": 85},

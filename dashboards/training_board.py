@@ -2,7 +2,7 @@
 
 from panels import FULL, HALF, THIRD, Panel, Query, lines
 from tables import Column, table_of, top_list
-from training_joins import ACTIVE, BANDWIDTH, JOBS, LATE, ON_HOSTS, PLACES, by_job, port_faults, with_host
+from training_joins import ACTIVE, BANDWIDTH_NOW, JOBS, LATE, ON_HOSTS, PLACES, by_job, port_faults, with_host
 from training_now import CLOCK, NO_TIMINGS, now
 from training_timings import budgets, delivery, timings, transport
 
@@ -95,9 +95,10 @@ def network() -> list[Panel]:
         lines(
             "Bandwidth between nodes, of the expected one",
             "Bus bandwidth between nodes over that of a baseline, of the links, or else the best of the job itself."
-            " Below 0.6, without a straggler, a job is bound by the network.",
+            " Below 0.6, without a straggler, a job is bound by the network. None of jobs that hang, or without enough"
+            " data.",
             "percentunit",
-            [Query(BANDWIDTH, "{{train_job}}")],
+            [Query(BANDWIDTH_NOW, "{{train_job}}")],
             width=HALF,
             absent="no expected bandwidth is known yet",
         ),

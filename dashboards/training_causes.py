@@ -1,7 +1,8 @@
 """Queries for the likely causes of the delay of each job, as rows of a table.
 
 A collector has them, with a confidence. Of a job that may be delayed by the network and has none that is likely, its
-alerts and those about ports of its hosts are listed too, one row for each name. If there are none either, that is a
+alerts and those about ports of its hosts are listed too, one row for each name; if none of these fires, those that are
+pending. Of a job that waits for ranks they are those of the hosts of these. If there are none either, that is a
 row too, so that it is not mistaken for a good sign.
 """
 
@@ -20,7 +21,6 @@ from training_joins import (
     UNJUDGED,
     first_cause,
     in_words,
-    seen_since,
 )
 
 ANY_TARGET = '{job=~".+", instance=~".+"}'
@@ -55,19 +55,52 @@ FOUND = _rows(f"{_BY_PORT} ({_CONFIDENCE})")
 """The causes that collectors find, with their confidence."""
 
 
-def _every_alert(matchers: str = "") -> str:
+_OF_PORTS = 'layer=~"rdma|nic|pci|switch", host!="", train_job=~"$train_job"'
+_KEPT = "min by (train_job, severity, alertname, host, switch, place)"
+
+
+def _that_fire(matchers: str = "") -> str:
     """Return the query for the other alerts of jobs, and those about ports of their hosts."""
     own = f'{OWN_ALERTS[:-1]}, alertname!~"{SYMPTOMS}"{matchers}}}'
     of_hosts = f'train_job:fabric_firing:since{{train_job=~"$train_job"{matchers}}}'
-    alerts = f"(min by (train_job, severity, alertname, host, switch, place) ({own}) or {of_hosts})"
-    named = f'label_replace({alerts}, "cause", "$1", "alertname", "(.+)")'
+    return _row_of_alert(f"({_KEPT} ({own}) or {of_hosts})")
+
+
+def _that_are_pending(matchers: str = "") -> str:
+    """Return the query for alerts about ports of the hosts of jobs without any that fires."""
+    pending = f'{_KEPT} ({ACTIVE}{{role="pending", {_OF_PORTS}{matchers}}})'
+    return _row_of_alert(f"({pending} unless on (train_job) train_job:fabric_firing:since)", " pending")
+
+
+def _every_alert(matchers: str = "") -> str:
+    return f"({_that_fire(matchers)} or {_that_are_pending(matchers)})"
+
+
+def _row_of_alert(alerts: str, state: str = "") -> str:
+    named = f'label_replace({alerts}, "cause", "$1{state}", "alertname", "(.+)")'
     return f'label_join({named}, "{ROW}", "/", "train_job", "cause")'
 
 
-_EVERY = _every_alert()
+_LATE_HOSTS = f"group by (train_job, host) ((fabric_nccl_straggler{JOBS} == 1) * {HOST})"
+
+
+def _of_concern(alerts: str) -> str:
+    """Return the query for those of jobs that the network may delay, and of hosts of late ranks."""
+    return f"({alerts} and on (train_job) {MAY_BE_NETWORK} or {alerts} and on (train_job, host) {_LATE_HOSTS})"
+
+
 _LIKELY = f"({_CONFIDENCE} >= {LIKELY})"
-_ALERTS = f"{_EVERY} and on (train_job) {MAY_BE_NETWORK} unless on (train_job) {_LIKELY}"
-"""Those of jobs that the network may delay, and that have no likely causes."""
+_ALERTS = f"{_of_concern(_every_alert())} unless on (train_job) {_LIKELY}"
+"""Those of jobs that have no likely causes."""
+
+
+def _ports_of_alerts(labels: str, matchers: str = "") -> str:
+    """Return the query for labels of the port of each row of an alert that is about one port."""
+    firing, pending = (f'{ACTIVE}{{role="{role}", {_OF_PORTS}{matchers}}}' for role in ("cause", "pending"))
+    either = f"({_row_of_alert(firing)} or {_row_of_alert(pending, ' pending')})"
+    port = f'label_replace({either}, "switch_port", "$1", "port", "(.+)")'
+    one = f"group by ({ROW}, {labels}) ({port})"
+    return f"({one} and on ({ROW}) count by ({ROW}) ({one}) == 1 and on ({ROW}) ({_ALERTS}))"
 
 
 def _of_one(label: str) -> str:
@@ -148,7 +181,8 @@ def hosts() -> str:
     late = f"group by ({ROW}, host) ({_RANKS} * {HOST})"
     of_ranks = f"({late} and on ({ROW}) count by ({ROW}) ({late}) == 1)"
     of_alerts = f"({_of_one('host')} and on ({ROW}) ({_ALERTS}))"
-    return f" or on ({ROW}) ".join([_AT_HOST, behind, of_ranks, of_alerts])
+    of_ports = _ports_of_alerts("host, device")
+    return f" or on ({ROW}) ".join([_AT_HOST, behind, of_ranks, of_ports, of_alerts])
 
 
 def switches() -> str:
@@ -160,28 +194,37 @@ def switches() -> str:
     uplink = f'label_join({_AT_SWITCH} and {_IS_UPLINK}, "switch_port", " to ", "port", "peer")'
     peer = _renamed(_AT_HOST, switch="peer", switch_port="peer_port")
     of_alerts = f"({_of_one('switch')} and on ({ROW}) ({_ALERTS}))"
-    return f" or on ({ROW}) ".join([uplink, _AT_SWITCH, by_mac, peer, of_alerts])
+    of_ports = _ports_of_alerts("switch, switch_port", ', switch!=""')
+    return f" or on ({ROW}) ".join([uplink, _AT_SWITCH, by_mac, peer, of_ports, of_alerts])
 
 
 def rails() -> str:
-    """Return the query for the rail of each row with a device that has one."""
+    """Return the query for the rail of each row with one."""
+    of_ports = _ports_of_alerts("rail", ', rail!=""')
+    return f"{_rails_of_devices()} or on ({ROW}) {of_ports}"
+
+
+def _rails_of_devices() -> str:
     ports = PORTS_OF_A_DAY.replace("{}", ANY_TARGET)
     return f"{_AT_HOST} * on (host, device) group_left (rail) {_by_device(ports, 'rail')}"
 
 
 def since() -> str:
-    """Return the query for when each cause began, in milliseconds, which every row has."""
-    found = _rows(seen_since(_CONFIDENCE, "train_job, cause, name, port"))
+    """Return the query for when each cause began, in milliseconds, which every row has: not after the job's delay."""
+    of_job = f"on (train_job) group_left () {SINCE}"
+    found = _rows(f"(0 * max by (train_job, cause, name, port) ({_CONFIDENCE}) + {of_job})")
+    alerts = f"min by ({ROW}, train_job, cause) ({_ALERTS})"
     of_rail = f'min by (host, rail) ({ACTIVE}{{layer=~"rdma|nic|pci", rail!=""}})'
     of_host = f"min by (train_job, host) ({OWN_ALERTS})"
     earlier = (
-        f"min by ({ROW}, train_job, cause) (0 * ({rails()}) + on (host, rail) group_left () {of_rail}"
-        f" or 0 * ({_AT_HOST} unless on ({ROW}) {rails()}) + on (train_job, host) group_left () {of_host})"
+        f"min by ({ROW}, train_job, cause) (0 * ({_rails_of_devices()}) + on (host, rail) group_left () {of_rail}"
+        f" or 0 * ({_AT_HOST} unless on ({ROW}) {_rails_of_devices()}) + on (train_job, host) group_left () {of_host})"
     )
     parts = [
         f"({earlier} < on ({ROW}, train_job, cause) {found})",
         found,
-        f"min by ({ROW}, train_job, cause) ({_ALERTS})",
+        f"(0 * {alerts} + {of_job} < {alerts})",
+        alerts,
         _none("its steps, not the network", f"and on (train_job) {STEPS_ALONE}"),
         _none("none found, see the alerts", f"and {_COLLECTORS}"),
         _none("unknown: no collector", f"unless {_COLLECTORS}"),
@@ -199,17 +242,16 @@ def first_causes() -> str:
     """Return the query for the first cause of each delayed job, in words.
 
     It is a likely one of a collector, else the first of the alerts, else a possible one of a collector. Critical alerts
-    come before warnings, and then the oldest.
+    come before warnings, these before those that are pending, and then the oldest.
     """
-    critical, other = (_every_alert(f', severity{sign}"critical"') for sign in ("=", "!="))
+    tiers = (*(_that_fire(f', severity{sign}"critical"') for sign in ("=", "!=")), _that_are_pending())
     first = " or on (train_job) ".join(
-        f"bottomk by (train_job) (1, min by (train_job, {ROW}, cause) ({alerts}))" for alerts in (critical, other)
+        f"bottomk by (train_job) (1, min by (train_job, {ROW}, cause) ({_of_concern(alerts)}))" for alerts in tiers
     )
     found = {"host": _of_one("host"), "switch": _of_one("switch"), "place": _places()}
     place = f" or on ({ROW}) ".join(
         f'label_replace({one}, "name", "$1", "{label}", "(.+)")' for label, one in found.items()
     )
-    named = f"({first}) * on ({ROW}) group_left (name) max by ({ROW}, name) ({place})"
-    alerts = f"({named} and on (train_job) {MAY_BE_NETWORK})"
+    alerts = f"({first}) * on ({ROW}) group_left (name) max by ({ROW}, name) ({place})"
     first_found = first_cause(_KNOWN)
     return in_words(f"({first_found} >= {LIKELY} or on (train_job) {alerts} or on (train_job) {first_found})")

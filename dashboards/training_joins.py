@@ -105,7 +105,10 @@ OWN_ALERTS = (
 ALERTED = f"min by (train_job) ({OWN_ALERTS})"
 """When the first of these began."""
 
-SLOWER, LOW_RATE, WITH_ALERT = "slower", "low_bandwidth", "alert"
+CRITICAL_ALERTED = f'(min by (train_job) ({OWN_ALERTS[:-1]}, severity="critical"}}))'
+"""The same of those that are critical."""
+
+SLOWER, LOW_RATE, WITH_ALERT, WITH_CRITICAL = "slower", "low_bandwidth", "alert", "critical_alert"
 """Beside the verdicts of the exporter: nothing in the timings delays the job, but it is slower than it was, its
 bandwidth is low, or an alert names it, as of a job on TCP that was never faster."""
 
@@ -120,7 +123,12 @@ def _if_fine(jobs: str, verdict: str) -> str:
 
 
 _WORST = f"({' or on (train_job) '.join(map(_given, WORST_FIRST))})"
-_BUT_FINE = {SLOWED: SLOWER, LOW_BANDWIDTH: LOW_RATE, ALERTED: WITH_ALERT}
+_BUT_FINE = {
+    CRITICAL_ALERTED: WITH_CRITICAL,
+    SLOWED: SLOWER,
+    LOW_BANDWIDTH: LOW_RATE,
+    ALERTED: WITH_ALERT,
+}
 VERDICT = f"({' or on (train_job) '.join([*(_if_fine(*one) for one in _BUT_FINE.items()), _WORST])})"
 """The verdict on each job; the worst where hosts without a collector have different ones."""
 
@@ -138,13 +146,22 @@ def _any_of(verdicts: Sequence[str]) -> str:
 
 
 _LATE = _any_of(WORST_FIRST[:4])
-FAULTY = f"(({' or '.join(_BUT_FINE)}) and on (train_job) {_any_of(['fine'])} unless on (train_job) {_LATE})"
+FAULTY = (
+    f"(({SLOWED} or {LOW_BANDWIDTH} or {ALERTED}) and on (train_job) {_any_of(['fine'])} unless on (train_job) {_LATE})"
+)
 """Jobs that are fine by their timings, but slower than they were, with a low bandwidth or an alert."""
 
 DELAYED = f"({_LATE} or {FAULTY})"
 """These, and those with a verdict that names a delay."""
 
-HANGING = _any_of(["hang"])
+UNMEASURED = (
+    f"({_any_of(['hang'])} or {_any_of(['not_enough_data'])} unless on (train_job) {_any_of(WORST_FIRST[:-1])})"
+)
+"""Jobs without a bandwidth of now: nothing completes any more, or too little is known."""
+
+BANDWIDTH_NOW = f"({BANDWIDTH} unless on (train_job) {UNMEASURED})"
+BANDWIDTH_OF_ALL = BANDWIDTH_NOW.replace(', train_job=~"$train_job"', "")
+"""The same on boards without a choice of jobs."""
 
 UNJUDGED = f"({_any_of(['not_enough_data'])} unless on (train_job) {DELAYED})"
 """Jobs of which it is not known whether they are delayed."""

@@ -2,13 +2,14 @@
 
 from alert_tables import firing
 from grafana_foundation_sdk.models import dashboard as model
-from panels import ANY, ANY_WARNS, EIGHTH, Limits, Panel, Query, lines, meaning, number
+from grafana_foundation_sdk.models.common import BigValueTextMode
+from panels import ANY, ANY_WARNS, EIGHTH, Limits, Panel, Query, lines, meaning, number, steps
 from tables import Column, table_of
 from training_causes import FOUND, ROW, first_causes, hosts, places, rails, since, switches
 from training_joins import (
-    BANDWIDTH,
+    BANDWIDTH_NOW,
+    CRITICAL_ALERTED,
     FAULTY,
-    HANGING,
     JOBS,
     LATE,
     LOST_GPUS,
@@ -17,7 +18,9 @@ from training_joins import (
     SINCE,
     SLOWER,
     TIME_OVER_BEST,
+    UNMEASURED,
     WITH_ALERT,
+    WITH_CRITICAL,
     by_job,
     jobs_with,
     seen_since,
@@ -34,6 +37,7 @@ VERDICTS = meaning(
         SLOWER: ("slower than it was", "orange"),
         LOW_RATE: ("low bandwidth", "orange"),
         WITH_ALERT: ("with an alert", "orange"),
+        WITH_CRITICAL: ("critical alert", "red"),
         "not_enough_data": ("not enough data", "blue"),
         "fine": ("fine", "green"),
     }
@@ -49,8 +53,13 @@ WITHOUT_PORT = meaning(
 )
 """Causes other than ports."""
 
-IN_WORDS = [model.DynamicConfigValue(id_val="mappings", value=[WITHOUT_PORT])]
-"""Shows these, without a colour."""
+IN_WORDS = [
+    model.DynamicConfigValue(id_val="mappings", value=[WITHOUT_PORT]),
+    model.DynamicConfigValue(
+        id_val="thresholds", value={"mode": "absolute", "steps": [{"value": None, "color": "text"}]}
+    ),
+]
+"""Shows these, and any other text, without a colour: Grafana's own is green."""
 
 CLOCK = "dateTimeAsIsoNoDateIfToday"
 """Unit of a time of day, with the date if it was on another day."""
@@ -80,15 +89,7 @@ def _counts() -> list[Panel]:
             "network_bound",
             ANY,
         ),
-        _count(
-            "Slow, or with an alert",
-            "Jobs that nothing in their timings delays, but that need more than 15 % longer than in their own best ten"
-            " minutes, have less than 80 % of the expected bandwidth, or have an alert, as one on TCP.",
-            "fine",
-            ANY_WARNS,
-            width=4,
-            which=f"and on (train_job) {FAULTY}",
-        ),
+        _slow_or_with_alert(),
         _count(
             "Imbalanced work",
             "Jobs whose ranks wait for each other alternately: the cause is the job.",
@@ -111,8 +112,8 @@ def _counts() -> list[Panel]:
             "Bandwidth, of expected",
             "Bus bandwidth between nodes over the expected one, of the job with the lowest: that of a baseline, of the"
             " links, or else the job's own best. Below 80 % look for its first cause in the table; below 60 % the job"
-            " is network-bound, unless it waits for ranks.",
-            f"bottomk(1, {BANDWIDTH})",
+            " is network-bound, unless it waits for ranks. None of jobs that hang, or without enough data.",
+            f"bottomk(1, {BANDWIDTH_NOW})",
             LOW,
             unit="percentunit",
             width=4,
@@ -131,6 +132,29 @@ def _count(
     """Return a panel that counts the jobs with a verdict, each once even if several exporters have it."""
     query = f"sum({jobs_with(verdict, which)})"
     return number(title, description, query, limits, width=width, height=TILE, absent="no jobs", filled=True)
+
+
+def _slow_or_with_alert() -> Panel:
+    """Return the panel that counts jobs that are not as good as their verdict; red if one has a critical alert."""
+    count = f"sum({jobs_with('fine', f'and on (train_job) {FAULTY}')})"
+    critical = f"sum({jobs_with('fine', f'and on (train_job) {CRITICAL_ALERTED}')}) > 0"
+    worst = "critical alert"
+    panel = number(
+        "Slow, or with an alert",
+        "Jobs that nothing in their timings delays, but that need more than 15 % longer than in their own best ten"
+        " minutes, have less than 80 % of the expected bandwidth, or have an alert, as one on TCP. Red if an alert is"
+        " critical.",
+        f'label_replace({count} and on () {critical}, "worst", "{worst}", "", "")'
+        f' or on () label_replace({count}, "worst", "no {worst}", "", "")',
+        ANY_WARNS,
+        width=4,
+        height=TILE,
+        absent="no jobs",
+        filled=True,
+        name="{{worst}}",
+    ).text_mode(BigValueTextMode.VALUE)
+    red = {"mode": "absolute", "steps": [{"value": one.value, "color": one.color} for one in steps(ANY)]}
+    return panel.override_by_name(worst, [model.DynamicConfigValue(id_val="thresholds", value=red)])
 
 
 def _verdicts() -> Panel:
@@ -163,7 +187,7 @@ def _verdicts() -> Panel:
             Column(
                 "Bandwidth, of expected",
                 "percentunit",
-                with_verdict(BANDWIDTH),
+                with_verdict(BANDWIDTH_NOW),
                 limits=LOW,
                 decimals=0,
                 width=190,
@@ -186,8 +210,8 @@ def _causes() -> Panel:
         "Causes that a collector finds for each delay, from the states of ports and NCCL's logs, with the host, the"
         " device and the switch port that it is, or was last, connected to. From 60 % strong, from 30 % likely, below"
         " that possible; the log of the collector has the evidence. Of a job without a likely one, also the alerts"
-        " about ports of its hosts. Since the oldest alert about the rail of the host, else since the collector has"
-        " it.",
+        " about ports of its hosts, or those of its late ranks. Since the oldest alert about it or about the rail of"
+        " the host, at the latest since the job is delayed.",
         [
             Column("Since", CLOCK, since(), width=85),
             Column("Confidence", "percentunit", FOUND, decimals=0, width=110),
@@ -226,7 +250,7 @@ def _stragglers() -> Panel:
         ],
         labels=["train_job", "rank", "host", "gpu"],
         worst=("Late, of time",),
-        absent="no rank delays a job",
+        absent="no rank is late; other delays, as a hang, are above",
         width=8,
         height=5,
         widths={"train_job": 75, "rank": 50, "host": 80},
@@ -265,9 +289,9 @@ def _bandwidth() -> Panel:
     return lines(
         "Bus bandwidth between nodes",
         "Bus bandwidth of collectives of 1 MiB and more as in nccl-tests, of the last rank, which does not wait;"
-        " the slowest kind of each job; none of a job that hangs.",
+        " the slowest kind of each job; none of a job that hangs, or without enough data.",
         "Bps",
-        [Query(f"{by_kind} unless on (train_job) {HANGING}", "{{train_job}}")],
+        [Query(f"{by_kind} unless on (train_job) {UNMEASURED}", "{{train_job}}")],
         width=6,
         height=7,
         absent="no collectives of 1 MiB and more",

@@ -97,6 +97,7 @@ CAUSES = [
     {"severity": "critical", "alertname": "FabricLinkDown"},
     {"severity": "warning", "alertname": "FabricLinkFlapping"},
     {"severity": "warning", "alertname": "FabricPciDegraded"},
+    {"severity": "critical", "alertname": "FabricPauseStorm"},
 ]
 OF_INFO = HOST | {"train_job": "4712", "layer": "nccl", "alertname": "FabricJobPortFaulty", "severity": "info"}
 
@@ -183,6 +184,51 @@ def test_an_alert_that_fires_has_its_role_its_place_and_its_begin(program, tmp_p
                     {"labels": series("train_job:fabric_firing:since", OF_JOB | one), "value": BEGAN} for one in CAUSES
                 ],
             },
+        ],
+    }
+    content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [case]}
+    (tmp_path / "case.yml").write_text(yaml.safe_dump(content))
+    promtool.run(program("promtool"), "test", "rules", tmp_path / "case.yml")
+
+
+def test_a_cause_is_as_old_as_its_effects_at_its_place_or_of_its_job(program, tmp_path: Path):
+    """Of several causes the oldest; other places and jobs, and what is pending elsewhere, change nothing."""
+    port = {"train_job": "a", "host": "gpu-002", "rail": "1", "switch": "leaf-01", "port": "4"}
+    alerts = [
+        # The count of flaps needs time, in which the job and the ports have their alerts.
+        ("cause", "FabricLinkFlapping", port | {"layer": "rdma"}, 500, 300),
+        ("cause", "FabricLinkDown", port | {"layer": "nic"}, 500, 300),
+        ("consequence", "FabricJobHang", {"layer": "nccl", "train_job": "a"}, 300, 300),
+        ("pending", "FabricLinkErrors", port | {"layer": "nic"}, 400, 400),
+        ("pending", "FabricLinkErrors", {"layer": "nic", "train_job": "a", "host": "gpu-001", "rail": "0"}, 100, 100),
+        # An older cause of the job explains what began later.
+        ("cause", "FabricJobOnTcp", {"layer": "nccl", "train_job": "b", "host": "gpu-003"}, 200, 200),
+        ("cause", "FabricPciDegraded", {"layer": "pci", "train_job": "b", "host": "gpu-003", "rail": "5"}, 900, 900),
+        ("consequence", "FabricJobSlower", {"layer": "nccl", "train_job": "b"}, 600, 600),
+        # Ports of switches without a host.
+        ("cause", "FabricLinkDown", {"layer": "switch", "switch": "leaf-02", "port": "9"}, 800, 700),
+        ("consequence", "FabricLinkFlapping", {"layer": "switch", "switch": "leaf-02", "port": "9"}, 700, 700),
+        ("cause", "FabricLinkDown", {"layer": "switch", "switch": "leaf-02", "port": "8"}, 850, 850),
+    ]
+    groups = yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
+    rules = [one for group in groups for one in group["rules"] if one.get("record") == "alert:fabric_active:since"]
+    assert len(rules) == 1
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "one", "rules": rules}]}))
+    named = [({"role": role, "alertname": name} | labels, own, begin) for role, name, labels, own, begin in alerts]
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": series("alert:fabric_located:since", labels), "values": f"{own}x9"} for labels, own, _ in named
+        ],
+        "promql_expr_test": [
+            {
+                "expr": "alert:fabric_active:since",
+                "eval_time": "8m",
+                "exp_samples": [
+                    {"labels": series("alert:fabric_active:since", labels), "value": begin}
+                    for labels, _, begin in named
+                ],
+            }
         ],
     }
     content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [case]}

@@ -63,6 +63,34 @@ def test_what_ended_is_no_number_and_later_nothing(program, tmp_path, column, co
     check(program("promtool"), tmp_path, INFO | {counter: "0+1x10 10x20"}, [*expected, (expr, "25m", [])])
 
 
+def test_a_link_that_is_down_has_no_rates(program, tmp_path):
+    """Those of the last minutes are of the time before. One that is up has them."""
+    series = INFO | {
+        f'fabric_rdma_info{{{SECOND},host="gpu-001",rail="1",netdev="eth1",mac="02:00:00:00:00:02"}}': "1x30",
+        f"fabric_rdma_link_up{{{PORT}}}": "1x10 0x20",
+        f"fabric_rdma_link_up{{{SECOND}}}": "1x30",
+    }
+    for port, device in ((PORT, "eth0"), (SECOND, "eth1")):
+        series[f"fabric_rdma_retransmission_ratio{{{port}}}"] = "0.5x30"
+        for way in ("transmit", "receive"):
+            series[f"fabric_rdma_{way}_utilization_ratio{{{port}}}"] = "0.5x30"
+            series[f'device:fabric_nic_{way}_paused_seconds:rate{{{HOST},device="{device}"}}'] = "0.5x30"
+    second = ROW.replace("0", "1", 2).replace("eth0", "eth1")
+    expected = []
+    for column in ("Transmit", "Receive", "Paused", "Pausing", "Retrans."):
+        expr = query(RDMA_PORTS, column)
+        expected += [(expr, "9m", [(ROW, 0.5), (second, 0.5)]), (expr, "12m", [(second, 0.5)])]
+    check(program("promtool"), tmp_path, series, expected)
+
+
+@pytest.mark.parametrize(("downs", "flapping"), [("0x10 1x20", 0), ("0x8 1x2 2x20", 1)])
+def test_a_link_that_went_down_once_does_not_flap(program, tmp_path, downs, flapping):
+    series = INFO | {f"fabric_rdma_link_down_total{{{PORT}}}": downs}
+    expr = query("fabric-host-Links flapping")
+    expected = [(expr, "12m", [("{}", flapping)]), (expr, "25m", [("{}", 0)])]
+    check(program("promtool"), tmp_path, series, expected)
+
+
 def test_what_ended_is_grey():
     found = 0
     for panel in PANELS.values():
@@ -147,10 +175,8 @@ def test_a_job_that_is_slower_than_it_was_is_not_fine(program, tmp_path):
                     ('{row="c",train_job="c",cause="its steps, not the network"}', 1000 * (9 - 1) * 60),
                 ],
             ),
-            *(
-                (query(f"fabric-training-{title}"), "9m", [("{}", 1)])
-                for title in ("Fine", "Slow, or with an alert", "Waiting for ranks")
-            ),
+            (query("fabric-training-Slow, or with an alert"), "9m", [('{worst="no critical alert"}', 1)]),
+            *((query(f"fabric-training-{title}"), "9m", [("{}", 1)]) for title in ("Fine", "Waiting for ranks")),
             *((query(f"fabric-training-{title}"), "9m", [("{}", 0)]) for title in ("Hanging", "Network-bound")),
         ],
     )
@@ -162,7 +188,7 @@ def test_a_job_that_an_alert_names_is_not_fine(program, tmp_path):
     on_tcp = {firing("critical", "cause", "FabricJobOnTcp", train_job="a", host=f"gpu-00{n}"): "120x30" for n in (1, 2)}
     ranks = {f'host:fabric_nccl_job:info{{host="gpu-00{n}",train_job="a"}}': "1x30" for n in (1, 2)}
     judged = {f'fabric_nccl_verdict{{{of},verdict="fine"}}': "1x30", f"fabric_nccl_verdict_seconds{{{of}}}": "60x30"}
-    verdict, cause = 'train_job="a",verdict="alert"', 'row="a/FabricJobOnTcp"'
+    verdict, cause = 'train_job="a",verdict="critical_alert"', 'row="a/FabricJobOnTcp"'
     check(
         program("promtool"),
         tmp_path,
@@ -175,12 +201,97 @@ def test_a_job_that_an_alert_names_is_not_fine(program, tmp_path):
                 [(f'{{{verdict},first_cause="FabricJobOnTcp all hosts"}}', 0)],
             ),
             (query("fabric-training-Fine"), "9m", [("{}", 0)]),
-            (query("fabric-training-Slow, or with an alert"), "9m", [("{}", 1)]),
+            (query("fabric-training-Slow, or with an alert"), "9m", [('{worst="critical alert"}', 1)]),
             (query(CAUSES, "Since"), "9m", [(f'{{{cause},train_job="a",cause="FabricJobOnTcp"}}', 120_000)]),
             (f"0 * {detail(CAUSES, 'place')}", "9m", [(f'{{{cause},place="all hosts"}}', 0)]),
             (detail(CAUSES, "host, device"), "9m", []),
         ],
     )
+
+
+@pytest.mark.parametrize(
+    ("severity", "verdict", "labels", "color"),
+    [
+        ("critical", "critical_alert", '{worst="critical alert"}', "red"),
+        ("warning", "alert", '{worst="no critical alert"}', "orange"),
+    ],
+)
+def test_a_job_with_a_critical_alert_is_red_and_one_with_a_warning_orange(
+    program, tmp_path, severity, verdict, labels, color
+):
+    of = 'job="fabric",instance="collector",train_job="a"'
+    series = {
+        firing(severity, "cause", "FabricJobOnTcp", train_job="a", host="gpu-001"): "120x30",
+        f'fabric_nccl_verdict{{{of},verdict="fine"}}': "1x30",
+        f"fabric_nccl_verdict_seconds{{{of}}}": "60x30",
+    }
+    tile, verdicts = "fabric-training-Slow, or with an alert", "fabric-training-Verdicts"
+    expected = [
+        (query(verdicts, "Since"), "9m", [(f'{{train_job="a",verdict="{verdict}"}}', 120_000)]),
+        (query(tile), "9m", [(labels, 1)]),
+    ]
+    check(program("promtool"), tmp_path, series, expected)
+    assert colors_of(verdicts, "verdict")[verdict] == color
+    field = PANELS[tile]["fieldConfig"]
+    by_name = {
+        override["matcher"]["options"]: one["value"]
+        for override in field["overrides"]
+        for one in override["properties"]
+        if one["id"] == "thresholds"
+    }
+    drawn = by_name.get(labels.partition('"')[2].partition('"')[0], field["defaults"]["thresholds"])
+    assert [step["color"] for step in drawn["steps"] if step["value"] == 1][-1] == color
+
+
+def colors_of(panel: str, column: str) -> dict[str, str]:
+    """Return the colours of the texts of a column."""
+    return {
+        text: look["color"]
+        for override in PANELS[panel]["fieldConfig"]["overrides"]
+        if override["matcher"]["options"] == column
+        for one in override["properties"]
+        if one["id"] == "mappings"
+        for mapping in one["value"]
+        if mapping["type"] == "value"
+        for text, look in mapping["options"].items()
+    }
+
+
+@pytest.mark.parametrize(("verdict", "shown"), [("hang", False), ("not_enough_data", False), ("straggler", True)])
+def test_a_bandwidth_is_that_of_now(program, tmp_path, verdict, shown):
+    """In a hang nothing is measured: the last value is old."""
+    of = 'job="fabric",instance="collector",train_job="a"'
+    series = {
+        f'fabric_nccl_verdict{{{of},verdict="{verdict}"}}': "0x9 1x20",
+        f'fabric_nccl_verdict{{{of},verdict="fine"}}': "1x9 0x20",
+        f"fabric_nccl_network_ratio{{{of}}}": "0.9x30",
+        f'fabric_nccl_bus_bandwidth_bytes_per_second{{{of},collective="AllReduce"}}': "4e10x30",
+    }
+    job = '{train_job="a"}'
+    column = query("fabric-training-Verdicts", "Bandwidth, of expected")
+    expected = [(column, "5m", [('{train_job="a",verdict="fine"}', 0.9)])]
+    expected.append((column, "20m", [(f'{{train_job="a",verdict="{verdict}"}}', 0.9)] if shown else []))
+    for expr, value in (
+        (query("fabric-training-Bandwidth, of expected"), 0.9),
+        (query("fabric-overview-Lowest bandwidth of a job, of expected"), 0.9),
+        (query("fabric-training-Bandwidth between nodes, of the expected one"), 0.9),
+        (query("fabric-training-Bus bandwidth between nodes"), 4e10),
+    ):
+        expected += [(expr, "5m", [(job, value)]), (expr, "20m", [(job, value)] if shown else [])]
+    check(program("promtool"), tmp_path, series, expected)
+
+
+def test_words_of_causes_have_no_colour():
+    """By default the lowest threshold is green, which "none found" must not be."""
+    for panel, column in ((CAUSES, "cause"), ("fabric-training-Verdicts", "first_cause")):
+        (steps,) = [
+            one["value"]["steps"]
+            for override in PANELS[panel]["fieldConfig"]["overrides"]
+            if override["matcher"]["options"] == column
+            for one in override["properties"]
+            if one["id"] == "thresholds"
+        ]
+        assert [step["color"] for step in steps] == ["text"]
 
 
 CAUSES = "fabric-training-Likely causes"
@@ -255,7 +366,7 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
         for one in panel["targets"]
     }
     labels = 'severity="critical",role="cause",alertname="FabricJobOnTcp",train_job="a"'
-    tcp, pending = 'row="critical/cause/FabricJobOnTcp/a"', 'severity="warning",role="pending"'
+    tcp, pending = 'row="critical/cause/FabricJobOnTcp/a"', 'severity="warning pending",role="pending"'
     adapters = 'row="warning/cause/FabricJobAdaptersUnused/a"'
     silent = 'row="warning/cause/FabricSwitchDown/"'
     errors, imbalance = 'row="warning/cause/FabricLinkErrors/"', 'row="warning/consequence/FabricRailImbalance/"'
@@ -441,7 +552,10 @@ def test_a_fine_job_with_a_low_bandwidth_is_not_fine_and_has_the_alert_of_its_ho
 
 
 def test_each_cause_has_its_host_its_switch_port_and_the_begin_of_its_oldest_alert(program, tmp_path):
-    """Of a port of a host, by its MAC address; of a switch, its own; of an uplink, with the switch at its other end."""
+    """Of a port of a host, by its MAC address; of a switch, its own; of an uplink, with the switch at its other end.
+
+    One that the collector found after the job was delayed began with the delay.
+    """
     of = 'job="fabric",instance="collector",train_job="a"'
 
     def cause(kind, name, port, peer="", peer_port=""):
@@ -480,7 +594,7 @@ def test_each_cause_has_its_host_its_switch_port_and_the_begin_of_its_oldest_ale
                 "12m",
                 [
                     (f"{{{named['link_degraded']}}}", 240_000),
-                    (f"{{{named['discards']}}}", 480_000),
+                    (f"{{{named['discards']}}}", 300_000),
                     (f"{{{named['link_full']}}}", 300_000),
                 ],
             ),
@@ -526,7 +640,7 @@ def test_of_a_job_whose_cause_a_collector_does_not_know_the_alerts_are_listed(pr
     }
     row, verdicts = 'row="a/FabricOversubscription"', "fabric-training-Verdicts"
     expected = [
-        (query(CAUSES, "Since"), "9m", [(f'{{{row},train_job="a",cause="FabricOversubscription"}}', 60_000)]),
+        (query(CAUSES, "Since"), "9m", [(f'{{{row},train_job="a",cause="FabricOversubscription"}}', 0)]),
         (query(CAUSES, "Confidence"), "9m", []),
         (f"0 * {detail(CAUSES, 'switch, switch_port')}", "9m", [(f'{{{row},switch="leaf-1"}}', 0)]),
         (
@@ -574,6 +688,70 @@ def test_a_delayed_job_without_a_cause_is_a_row_that_says_so(program, tmp_path, 
         series['fabric_collector_connected{job="fabric",instance="one"}'] = "1x30"
     expected = [(query(CAUSES, "Since"), "9m", [(f'{{row="a",train_job="a",cause="{text}"}}', 0)])]
     check(program("promtool"), tmp_path, series, [*expected, (detail(CAUSES, "place"), "9m", [])])
+
+
+def test_of_a_job_without_a_known_cause_the_port_that_its_alerts_name_is_a_row_even_if_they_are_pending(
+    program, tmp_path
+):
+    """Of a hang, or if a late rank is on the host; pending ones if none about a port fires, as in the job d."""
+    port = {"host": "gpu-002", "rail": "1", "device": "mlx5_1", "switch": "leaf-01", "port": "Ethernet1/4"}
+    series = {'fabric_collector_connected{job="fabric",instance="one"}': "1x30"}
+    for job, verdict in (("a", "hang"), ("b", "straggler"), ("c", "straggler"), ("d", "hang")):
+        of = f'job="fabric",instance="one",train_job="{job}"'
+        series |= {
+            f'fabric_nccl_verdict{{{of},verdict="{verdict}"}}': "1x30",
+            f"fabric_nccl_verdict_seconds{{{of}}}": "0+60x30",
+            firing("warning", "pending", "FabricLinkFlapping", **port, layer="rdma", train_job=job): "60x30",
+        }
+        if verdict == "straggler":
+            host = "gpu-002" if job == "b" else "gpu-001"
+            rank = f'train_job="{job}",rank="9"'
+            series[f'fabric_nccl_straggler{{job="fabric",instance="one",{rank}}}'] = "1x30"
+            series[f'fabric_nccl_rank_info{{job="fabric",instance="{host}",{rank},host="{host}"}}'] = "1x30"
+    series[firing("critical", "cause", "FabricLinkDown", **port, layer="switch", train_job="d")] = "90x30"
+    fires = 'train_job="d",severity="critical",alertname="FabricLinkDown",host="gpu-002"'
+    series[f"train_job:fabric_firing:since{{{fires}}}"] = "90x30"
+    named = [(job, "FabricLinkFlapping pending") for job in "ab"] + [("d", "FabricLinkDown")]
+    rows = [(f'row="{job}/{cause}"', job, cause) for job, cause in named]
+    begins = [(f'{{{row},train_job="{job}",cause="{cause}"}}', 0) for row, job, cause in rows]
+    begins.append(('{row="c",train_job="c",cause="none found, see the alerts"}', 0))
+    words = (("hang", "a"), ("straggler", "b"), ("hang", "d"))
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (query(CAUSES, "Since"), "9m", begins),
+            *(
+                (f"0 * {detail(CAUSES, labels)}", "9m", [(f"{{{row},{shown}}}", 0) for row, _, _ in rows])
+                for labels, shown in (
+                    ("host, device", 'host="gpu-002",device="mlx5_1"'),
+                    ("rail", 'rail="1"'),
+                    ("switch, switch_port", 'switch="leaf-01",switch_port="Ethernet1/4"'),
+                )
+            ),
+            (
+                f"0 * {detail('fabric-training-Verdicts', 'first_cause')}",
+                "9m",
+                [
+                    (f'{{train_job="{job}",verdict="{verdict}",first_cause="{cause} gpu-002"}}', 0)
+                    for (verdict, _), (job, cause) in zip(words, named, strict=True)
+                ],
+            ),
+        ],
+    )
+
+
+def test_what_is_pending_is_dimmer_than_what_fires():
+    found = 0
+    for panel in PANELS:
+        looks = colors_of(panel, "severity")
+        if looks:
+            found += 1
+            assert (looks["critical"], looks["warning"]) == ("red", "orange")
+            assert {looks["critical pending"], looks["warning pending"]} == {"#b07272", "#a58a66"}
+            assert colors_of(panel, "role")["pending"] == "#8e949b"
+    assert found == 5
 
 
 def test_alerts_of_a_job_of_its_hosts_and_of_switches_are_listed_and_those_of_other_hosts_are_not(program, tmp_path):
