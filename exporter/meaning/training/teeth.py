@@ -6,7 +6,7 @@ each collective blocks the pass, all ranks leave it together, and lateness begin
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby, pairwise
 from math import sqrt
 from statistics import median
@@ -147,27 +147,31 @@ class Pattern(NamedTuple):
         return [max(one for one in self.resets if one <= place) for place in range(self.period)]
 
 
-def _profile(values: Mapping[int, Lateness], period: int, which: Callable[[Lateness], float]) -> list[float]:
-    """Return the middle lateness at each place of a period, without places that differ from all around them.
+def _profile(values: Mapping[int, Lateness], period: int) -> list[float]:
+    """Return the middle lateness of the last rank at each place of a period.
 
     Steps differ in how late ranks are more than the places of a step: each step counts relative to what it has in all.
     """
-    found = {number: which(one) for number, one in values.items()}
-    usual = _middles(found, period)
+    usual = _middles({number: one.last for number, one in values.items()}, period)
     changes = _changes(usual)
     begin = (min(range(period), key=changes.__getitem__) + 1) % period
     repetitions: dict[int, dict[int, float]] = {}
-    for number, one in found.items():
-        repetitions.setdefault((number - begin) // period, {})[number] = one
+    for number, one in values.items():
+        repetitions.setdefault((number - begin) // period, {})[number] = one.last
     alike: dict[int, float] = {}
     for of_one in repetitions.values():
         expected = sum(usual[number % period] for number in of_one)
         times = sum(of_one.values()) / expected if expected else 0.0
         if 2 * len(of_one) >= period and times >= MIN_TIMES:
             alike.update((number, one / times) for number, one in of_one.items())
-    profile = _middles(alike, period) if alike else usual
+    return _smoothed(_middles(alike, period) if alike else usual)
+
+
+def _smoothed(profile: Sequence[float]) -> list[float]:
+    """Return the profile of a long period without places that differ from all around them."""
+    period = len(profile)
     if period < MIN_SMOOTHED:
-        return profile
+        return list(profile)
     return [median(profile[(place + near) % period] for near in (-2, -1, 0, 1, 2)) for place in range(period)]
 
 
@@ -263,9 +267,10 @@ def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
 
     Of two operations the second one is the later one also where they block.
     """
-    tops, others = _profile(values, period, of_last), _profile(values, period, of_others)
     if period < MIN_TOOTH:
         return None
+    tops = _profile(values, period)
+    others = _smoothed(_middles({number: one.others for number, one in values.items()}, period))
     return _gradual_teeth(values, tops, others) or _queued_behind_the_first(tops, others)
 
 
