@@ -14,7 +14,7 @@ from tests.helpers import promtool
 from tests.helpers.paths import ROOT
 from tests.helpers.promql import exported, faults, recorded, selectors
 
-RULES = ROOT / "alerts" / "fabric.yml"
+RULES, RECORDS = ROOT / "alerts" / "fabric.yml", ROOT / "alerts" / "fabric-records.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
 ALERTS = {
     "FabricCharacterDeviceMissing",
@@ -88,7 +88,9 @@ def rules() -> list[dict[str, Any]]:
 
 @cache
 def known() -> dict[str, set[str]]:
-    return exported() | recorded(every_kind_of_rule())
+    """Return all series that the rules may use: those of the places of alerts are made of the records by port."""
+    records = [rule for group in yaml.safe_load(RECORDS.read_text())["groups"] for rule in group["rules"]]
+    return exported() | recorded([*every_kind_of_rule(), *records])
 
 
 def identity(rule: Mapping[str, Any]) -> tuple[str, ...]:
