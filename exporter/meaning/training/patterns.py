@@ -76,7 +76,7 @@ def without_missing(values: Mapping[int, Lateness]) -> dict[int, Lateness]:
             continue
         near = [found[at] for at in range(number - NEIGHBOURS, number + NEIGHBOURS + 1) if at in found and at != number]
         later = [other.rank for other in near if other.rank != one.rank and other.last > MISSING * one.last]
-        if max(map(later.count, later), default=0) >= MOST_NEIGHBOURS * len(near):
+        if later and max(map(later.count, later)) >= MOST_NEIGHBOURS * len(near):
             del found[number]
     return found
 

@@ -196,3 +196,9 @@ def test_stages_of_a_pipeline_whose_places_have_forward_and_backward_passes_are_
     values = {n: Lateness(late[n % 16] * steps[n // 16], 0.02 * late[n % 16], str(n // 16 % 3)) for n in range(480)}
     assert find_teeth(values, 8) is None
     assert find_teeth(values, 16) is None
+
+
+def test_samples_of_operations_are_kept():
+    """One operation in ten is recorded, on some ranks: nothing around one shows that a record is missing."""
+    values = {10 * n: Lateness(100.0 * (n % 7), 10.0, str(n % 2), whole=False) for n in range(64)}
+    assert without_missing(values) == values
