@@ -59,9 +59,9 @@ PASSED_ON = 0.5
 """Correlation of lateness from one operation to the next from which on it is passed on."""
 
 
-def is_passed_on(values: Mapping[int, Lateness], which: Callable[[Lateness], float]) -> bool:
+def is_passed_on(values: Mapping[int, Lateness]) -> bool:
     """Return whether lateness passes from an operation to the next: then steps are longer than what was seen."""
-    row = normalised([log(FLOOR + which(values[number])) for number in sorted(values)])
+    row = normalised([log(FLOOR + values[number].others) for number in sorted(values)])
     return row is not None and correlation(row, 1) > PASSED_ON
 
 

@@ -25,9 +25,8 @@ from exporter.meaning.training.teeth import (
     Pattern,
     are_last_in_turns,
     find_teeth,
+    is_growing,
     is_same_rank_last,
-    of_last,
-    of_others,
 )
 
 SNAPSHOT_SECONDS = 4.0
@@ -353,9 +352,7 @@ def _is_clock(groups: dict[Group, list[StreamName]], clock: Group, series: Serie
         return lasted >= MAX_COUNTED_SECONDS and not are_last_in_turns(series.values)
     if lasted >= ENOUGH_SECONDS:
         return not are_last_in_turns(series.values)
-    if len(series.values) < ENOUGH_SERIES or is_passed_on(series.values, of_others):
-        return False
-    return was_one or not is_passed_on(series.values, of_last)
+    return len(series.values) >= ENOUGH_SERIES and not is_passed_on(series.values) and not is_growing(series.values)
 
 
 def _may_be_longer(

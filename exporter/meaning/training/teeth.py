@@ -73,6 +73,9 @@ RECENT_VALUES = 128
 MAX_SLOW = 2
 """… but for so many ranks, which may be slow, if it is that more often, by …"""
 
+GROWING = 0.75
+"""Share of the operations from which on lateness grows to the next that shows that they are of one step."""
+
 MIN_TURN = 8
 """Operations in a row of which a rank is the last, by which it has a turn, if it is the last of at most …"""
 
@@ -209,6 +212,12 @@ def is_same_rank_last(values: Mapping[int, Lateness]) -> bool:
     chance = sum(count * count for count in counts.values()) / counts.total() ** 2
     by_chance = chance + SAME_SIGMAS * sqrt(chance * (1 - chance) / len(pairs))
     return sum(pairs) >= max(MIN_SAME, by_chance) * len(pairs)
+
+
+def is_growing(values: Mapping[int, Lateness]) -> bool:
+    """Return whether the lateness of the last rank grows from most operations to the next: these are of one step."""
+    changes = [values[number + 1].last - one.last for number, one in values.items() if number + 1 in values]
+    return sum(change > FLOOR for change in changes) >= GROWING * max(len(changes), 1)
 
 
 def are_last_in_turns(values: Mapping[int, Lateness]) -> bool:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from exporter.meaning.training.patterns import find_pattern, is_passed_on, without_missing
-from exporter.meaning.training.teeth import Lateness, Pattern, are_last_in_turns, find_teeth, of_others
+from exporter.meaning.training.teeth import Lateness, Pattern, are_last_in_turns, find_teeth, is_growing
 
 
 def series(period, steps, place, *, first=0, seed=1, rank=lambda step, chance: str(step % 7)):
@@ -122,9 +122,9 @@ def test_lateness_of_a_single_operation_of_each_step_is_not_carried():
 
 
 def test_lateness_is_passed_on_in_a_ramp_and_not_where_collectives_block():
-    assert is_passed_on(series(300, 1, ramp), of_others)
-    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, chance.uniform(0, 1e4))), of_others)
-    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, 0.0)), of_others)
+    assert is_passed_on(series(300, 1, ramp))
+    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, chance.uniform(0, 1e4))))
+    assert not is_passed_on(series(1, 80, lambda step, at, chance: (1e5, 0.0)))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -138,6 +138,11 @@ def test_passes_that_block_are_no_ramp_where_steps_differ_in_how_late_ranks_are(
         for n in range(384)
     }
     assert find_teeth(values, 4) is None
+
+
+def test_lateness_grows_in_a_ramp_and_not_where_a_rank_begins_to_be_late():
+    assert is_growing(series(40, 2, lambda step, at, chance: (4000.0 * (at + 1), chance.uniform(0, 1e4))))
+    assert not is_growing(series(1, 80, lambda step, at, chance: (1e5 * (step > 40) + chance.uniform(0, 1e3), 0.0)))
 
 
 def test_ranks_that_are_last_in_turns_show_that_a_step_has_several_operations():
