@@ -157,7 +157,7 @@ class _Common:
             return {}
         return {
             one: self.before[one] + self.clocks[key]
-            for one in mine.seen & self.before.keys()
+            for one in mine.seen & self.before.keys() & self.previous.keys()
             if self.previous[one] not in mine.seen
         }
 

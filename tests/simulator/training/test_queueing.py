@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import pytest
 
+from exporter.simulator.training import queueing
 from exporter.simulator.training.data_parallel import DistributedDataParallel, FullyShardedDataParallel
 from exporter.simulator.training.faults import SlowNetwork
 from exporter.simulator.training.queueing import Queueing
@@ -108,3 +109,13 @@ def test_arrival_queue_and_time_of_all_ranks_add_up_to_the_same_end(layout, band
     assert set(offsets) == set(range(1, 8))
     assert min(map(len, offsets.values())) > 10
     assert max(max(values) - min(values) for values in offsets.values()) < 20.0
+
+
+def test_only_the_latest_ends_are_stored(monkeypatch):
+    """Ranks report at times of their own, so that what one shows may be gone when another one needs it."""
+    monkeypatch.setattr(queueing, "MAX_ENDS", 8)
+    found = simulate(Scenario(FSDP, 12.0, reporting=Reporting(loss=0.2), gpus_per_node=2)).records
+    known = Queueing()
+    times = [one for at in range(0, len(found), 50) for one in known.queued(found[at : at + 50])]
+    assert len(times) == len(found)
+    assert any(one is not None for one in times)
