@@ -100,13 +100,18 @@ def _ports_of_alerts(labels: str, matchers: str = "") -> str:
     either = f"({_row_of_alert(firing)} or {_row_of_alert(pending, ' pending')})"
     port = f'label_replace({either}, "switch_port", "$1", "port", "(.+)")'
     one = f"group by ({ROW}, {labels}) ({port})"
-    return f"({one} and on ({ROW}) count by ({ROW}) ({one}) == 1 and on ({ROW}) ({_ALERTS}))"
+    return f"({_single(one)} and on ({ROW}) ({_ALERTS}))"
 
 
 def _of_one(label: str) -> str:
     """Return the query for the alerts with one value of a label."""
     values = f"group by ({ROW}, {label}) ({_with(label)})"
-    return f"({values} and on ({ROW}) count by ({ROW}) ({values}) == 1)"
+    return f"({_single(values)})"
+
+
+def _single(values: str) -> str:
+    """Return the query for the rows that have one series of a query."""
+    return f"{values} and on ({ROW}) count by ({ROW}) ({values}) == 1"
 
 
 def _with(label: str) -> str:
@@ -132,9 +137,7 @@ _RANKS = (
 
 
 def _places_of_ranks() -> str:
-    one = (
-        f"(group by ({ROW}, late) ({_RANKS}) and on ({ROW}) count by ({ROW}) (group by ({ROW}, late) ({_RANKS})) == 1)"
-    )
+    one = f"({_single(f'group by ({ROW}, late) ({_RANKS})')})"
     changing = _rows(f'group by (train_job, cause) (fabric_nccl_cause_confidence{JOBS[:-1]}, cause="work"}})')
     return " or ".join(
         [
@@ -179,7 +182,7 @@ def hosts() -> str:
     """Return the query for the host of each row that has one, and its device if it is known."""
     behind = _renamed(f"({_AT_SWITCH} unless {_IS_UPLINK})", host="peer", device="peer_port")
     late = f"group by ({ROW}, host) ({_RANKS} * {HOST})"
-    of_ranks = f"({late} and on ({ROW}) count by ({ROW}) ({late}) == 1)"
+    of_ranks = f"({_single(late)})"
     of_alerts = f"({_of_one('host')} and on ({ROW}) ({_ALERTS}))"
     of_ports = _ports_of_alerts("host, device")
     return f" or on ({ROW}) ".join([_AT_HOST, behind, of_ranks, of_ports, of_alerts])

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median_low
 from typing import NamedTuple
 
+from exporter.meaning.training.teeth import MIN_QUEUED
+
 LEVEL = 0.85
 """Lateness of a rank over that of before from which on it is at the same level, in …"""
 
 MIN_LEVEL = 3
 """… so many operations that follow each other; and …"""
-
-MIN_QUEUED = 0.8
-"""Share of the operations after the first that must be queued."""
 
 MAX_GROWTH = 6.0
 """Lateness at the end of a step over that in its first operation, at most: a forward pass comes before that."""

@@ -43,7 +43,7 @@ QUEUED = 0.25
 they were queued, in …"""
 
 MIN_QUEUED = 0.8
-"""… this share of the further operations."""
+"""… this share of the operations after the first."""
 
 MAX_JUMP = 0.6
 """Highest rise from one operation to the next over all rises of a tooth, at most: operations of the backward pass are
@@ -272,9 +272,10 @@ def of_others(one: Lateness) -> float:
 
 
 def find_teeth(values: Mapping[int, Lateness], period: int) -> Pattern | None:
-    """Return the pattern of a period if the middle lateness grows, or reaches its level, and is reset; None if not.
+    """Return the pattern of a period in which lateness is carried; None if it is not.
 
-    Of two operations the second one is the later one also where they block.
+    The middle lateness grows, or reaches its level, and is reset; or all operations but the first are queued. Of two
+    operations the second one is the later one also where they block.
     """
     if period < MIN_TOOTH:
         return None
@@ -301,7 +302,7 @@ def _gradual_teeth(values: Mapping[int, Lateness], tops: Sequence[float], others
     if is_flat or len(ends) > min(MAX_RESETS, period // MIN_TOOTH):
         return None
     within = [one for place, one in enumerate(changes) if place not in ends]
-    rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
+    rising, falling = _rises_and_falls(within)
     jumps = len(within) >= MIN_TOOTH and _jumps(changes, ends) > MAX_JUMP * rising
     is_uneven = falling > MAX_FALLS * rising or jumps or _is_uneven(values, period, ends)
     if (not is_level and is_uneven) or not _is_carried(values, period, ends):
@@ -324,7 +325,7 @@ def _is_uneven(values: Mapping[int, Lateness], period: int, ends: Collection[int
         if len(row) == period and max(row) > FLOOR:
             changes = [after - before for before, after in pairwise(row)]
             within = [one for place, one in enumerate(changes) if (begin + place) % period not in ends]
-            rising, falling = sum(one for one in within if one > 0), -sum(one for one in within if one < 0)
+            rising, falling = _rises_and_falls(within)
             uneven.append(falling > MAX_FALLS * rising or max(within) > MAX_JUMP * rising)
     return len(uneven) >= MIN_TOOTH and 2 * sum(uneven) > len(uneven)
 
@@ -371,6 +372,11 @@ def _is_gradual(tops: Sequence[float]) -> bool:
 
 def _is_reset(before: float, change: float, most: float) -> bool:
     return before >= MIN_RESET * most and before + change <= RESET * before
+
+
+def _rises_and_falls(changes: Sequence[float]) -> tuple[float, float]:
+    """Return the sum of all rises, and that of all falls."""
+    return sum(one for one in changes if one > 0), -sum(one for one in changes if one < 0)
 
 
 def _changes(profile: Sequence[float]) -> list[float]:
