@@ -38,6 +38,16 @@ PLURALS: Mapping[str, str] = MappingProxyType({"rail": "rails", "device": "devic
 FIRST_CAUSE = "first_cause"
 """A column of alerts of jobs: the likeliest cause, with its place."""
 
+OF_BOTH_ENDS = "FabricLink(Down|Flapping|Degraded)|FabricPortsMissing"
+"""Alerts of hosts about a link that has one at its switch too, for one trouble."""
+
+AT_HOST = (
+    "label_replace(label_replace("
+    f'alert:fabric_active:since{{alertname=~"{OF_BOTH_ENDS}", layer=~"rdma|nic", rail!=""}},'
+    ' "layer", "switch", "", ""), "alertname", "FabricLinkDown", "alertname", "FabricPortsMissing")'
+)
+"""These, with the name and layer of that of the switch. The row of the host has the switch and its port too."""
+
 DETAILS = ("host", "rail", "device", "switch", "port", "place", "rank", FIRST_CAUSE)
 
 WIDTHS: Mapping[str, int] = MappingProxyType(
@@ -110,18 +120,27 @@ def number_of_rows(matchers: str) -> str:
     return f"count(count by (row) ({_alerts([fires])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
 
 
+def rows_out_of_sight(shown: int) -> str:
+    """Return the query for the number of rows beyond those that fit; 0 only where the rules are loaded."""
+    rows = f"count(count by (row) ({_alerts([''])}))"
+    return f"clamp_min({rows} - {shown}, 0) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
+
+
 def _each(matchers: Sequence[str], sign: str) -> list[str]:
     """Return the matchers of alerts, each with that of those that are pending, or fire."""
     return [f'{one}, role{sign}"pending"' for one in matchers or ("",)]
 
 
 def _alerts(matchers: Sequence[str], label: str = "") -> str:
-    """Return the query for the recorded begin of each alert; with a label, for those that have it."""
+    """Return the query for the recorded begin of each alert; with a label, for those that have it.
+
+    Of a link that has an alert at both of its ends, that of the switch is left out.
+    """
     with_label = f', {label}!=""' if label else ""
     found = " or ".join(
         f'alert:fabric_active:since{{alertname=~"Fabric.+"{one}{with_label}}}' for one in matchers or ("",)
     )
-    return f"({found})" if len(matchers) > 1 else found
+    return f"(({found}) unless on (layer, alertname, host, rail) {AT_HOST})"
 
 
 def _detail(matchers: Sequence[str], label: str) -> str:

@@ -85,6 +85,9 @@ RAIL_STATES = meaning(
 FULLNESS = Limits(0.6, 0.8)
 """Utilization of an uplink; above the latter there is an alert if others have room."""
 
+FULL_WARNS = Limits(FULLNESS.bad, 1_000_000)
+"""The same for a number: training fills uplinks. One that is full is an alert only while others have room."""
+
 UNEVEN_WARNS = Limits(0.2, 1_000_000)
 """How far the busiest uplink is above the mean: from the alert on a warning, as this alone delays no job."""
 
@@ -106,13 +109,17 @@ _DROPS = (
     f' label_replace(host:fabric_nic_receive_discards:rate{{}} * {ON_HOST}, "place", "$1", "host", "(.+)"))'
 )
 _WITHOUT_PAUSES = 'label_replace(switch:fabric_switch_receive_pfc_frames:rate{} == 0, "place", "$1", "switch", "(.+)")'
+_ON_TCP = 'alert:fabric_active:since{alertname="FabricJobOnTcp"}'
 _MANY = f"({_DROPS} >= {DISCARDS.warning})"
+_WITHOUT_PFC = f"{_MANY} and on (place) {_WITHOUT_PAUSES} unless on () {_ON_TCP}"
 MOST_DROPS = (
-    f'label_join(label_replace(topk(1, {_MANY} and on (place) {_WITHOUT_PAUSES}), "hint", ": PFC off?", "", "")'
+    f'label_join(label_replace(topk(1, {_WITHOUT_PFC}), "hint", ": PFC off?", "", "")'
     f' or on () topk(1, {_MANY}) or on () label_replace(max({_DROPS}), "place", "no place", "", ""),'
     ' "place", "", "place", "hint")'
 )
-"""Packets per second that the switch or the host with most of them drops: first a switch at which nothing pauses."""
+"""Packets per second that the switch or the host with most of them drops: first a switch at which nothing pauses.
+
+TCP has no PFC, and drops are how it finds its rate."""
 
 SLOW = "host:fabric_rdma_link_degraded:max{}"
 """Slow ports of each host, recorded."""

@@ -4,14 +4,14 @@ Every panel must stay readable for thousands of ports: lines are drawn by rail, 
 only where something is wrong. What many ports are read for is recorded by alerts/records.
 """
 
-from alert_tables import firing, number_of_rows
+from alert_tables import firing, number_of_rows, rows_out_of_sight
 from joins import (
     DISCARDS,
     FEC_LOST,
     FEC_LOST_RECENTLY,
     FLAPS,
     FLAPS_RECENTLY,
-    FULLNESS,
+    FULL_WARNS,
     HELD_UP,
     IN_PAUSE,
     MISSING,
@@ -39,7 +39,6 @@ from panels import (
     FAINT,
     FULL,
     HALF,
-    QUARTER,
     SIXTH,
     Limits,
     Panel,
@@ -75,6 +74,10 @@ _SINCE = f"1000 * min by (host) ({_ACTIVE}}})"
 """When the first alert of each host that is active began, in milliseconds."""
 
 
+ROWS_IN_SIGHT = 6
+"""Rows of the table of alerts that fit."""
+
+
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
     return [
@@ -100,6 +103,16 @@ def _counts() -> list[Panel]:
                 ("Critical alerts", "Critical alerts", "critical", ANY),
                 ("Warnings", "Warnings", "warning", ANY_WARNS),
             )
+        ),
+        number(
+            "Hidden",
+            "Rows of the table below that are out of sight: scroll in it. Critical alerts come first, what is pending"
+            " last.",
+            rows_out_of_sight(ROWS_IN_SIGHT),
+            unit="suffix: rows",
+            width=2,
+            height=3,
+            absent="no rules",
         ),
         _tile(
             "Exporters down",
@@ -127,7 +140,7 @@ def _counts() -> list[Panel]:
             link="fabric-training",
         ),
         _tile(
-            "Lowest bandwidth of a job, of expected",
+            "Job bandwidth, of expected",
             "Bus bandwidth between nodes of the job with the lowest, over the expected one: also of a job that is not"
             " held up. None of jobs that hang, or without enough data.",
             f"bottomk(1, {BANDWIDTH_OF_ALL})",
@@ -137,7 +150,7 @@ def _counts() -> list[Panel]:
             link="fabric-training",
             decimals=0,
             name="{{train_job}}",
-            width=QUARTER,
+            width=SIXTH,
         ),
         _tile(
             "Ports not ready",
@@ -196,7 +209,7 @@ def _counts() -> list[Panel]:
                     "Fullest uplink, of its speed",
                     "Utilization of the fullest uplink of all switches, over 5 minutes; with its neighbour by LLDP.",
                     "switch:fabric_uplink_utilization:max",
-                    FULLNESS,
+                    FULL_WARNS,
                 ),
                 (
                     "Uneven uplink, over mean",

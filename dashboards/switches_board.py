@@ -2,6 +2,7 @@
 
 from alert_tables import firing
 from joins import (
+    FULL_WARNS,
     FULLNESS,
     MARKED,
     NOW,
@@ -130,7 +131,7 @@ def _counts() -> list[Panel]:
             "Fullest, of speed",
             "Utilization of the fullest uplink, in its busier direction, over 5 minutes; with the neighbour by LLDP.",
             highest_uplink(f"switch:fabric_uplink_utilization:max{ON}"),
-            FULLNESS,
+            FULL_WARNS,
             unit="percentunit",
             absent="no traffic",
             decimals=0,

@@ -273,7 +273,7 @@ def test_a_bandwidth_is_that_of_now(program, tmp_path, verdict, shown):
     expected.append((column, "20m", [(f'{{train_job="a",verdict="{verdict}"}}', 0.9)] if shown else []))
     for expr, value in (
         (query("fabric-training-Bandwidth, of expected"), 0.9),
-        (query("fabric-overview-Lowest bandwidth of a job, of expected"), 0.9),
+        (query("fabric-overview-Job bandwidth, of expected"), 0.9),
         (query("fabric-training-Bandwidth between nodes, of the expected one"), 0.9),
         (query("fabric-training-Bus bandwidth between nodes"), 4e10),
     ):
@@ -400,8 +400,48 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
             ),
             (query("fabric-overview-Critical alerts"), "5m", [("{}", 1)]),
             (query("fabric-overview-Warnings"), "5m", [("{}", 4)]),
+            (query("fabric-overview-Hidden"), "5m", [("{}", 1)]),
         ],
     )
+
+
+LOADED = {f"instance:fabric_exporter_build_info:info{{{HOST}}}": "1x30"}
+AT_LEAF = {"host": "gpu-001", "rail": "3", "switch": "leaf-1", "port": "7"}
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "warnings"),
+    [
+        ("FabricLinkDown", "rdma", 0),
+        ("FabricPortsMissing", "rdma", 0),
+        ("FabricLinkDown", "pci", 1),
+        ("FabricRetransmissions", "rdma", 1),
+    ],
+)
+def test_a_link_that_is_down_at_both_ends_is_one_row_that_of_its_host(program, tmp_path, name, layer, warnings):
+    """Another link of the same switch, and one without a host, keep theirs."""
+    alerts = [
+        firing("critical", "cause", name, layer=layer, **AT_LEAF),
+        firing("warning", "cause", "FabricLinkDown", layer="switch", **AT_LEAF),
+    ]
+    uplink = firing("warning", "consequence", "FabricLinkDown", layer="switch", switch="leaf-1", port="31")
+    number = query("fabric-overview-Warnings")
+    check(
+        program("promtool"),
+        tmp_path,
+        LOADED | dict.fromkeys(alerts, "9x30") | {uplink: "_x9 9x20"},
+        [
+            (query("fabric-overview-Critical alerts"), "5m", [("{}", 1)]),
+            (number, "5m", [("{}", warnings)]),
+            (number, "20m", [("{}", warnings + 1)]),
+        ],
+    )
+
+
+def test_rows_that_do_not_fit_are_counted_and_none_if_all_fit(program, tmp_path):
+    expr = query("fabric-overview-Hidden")
+    many = {firing("warning", "cause", f"Fabric{number}", host="gpu-001"): "_x9 9x20" for number in range(9)}
+    check(program("promtool"), tmp_path, LOADED | many, [(expr, "5m", [("{}", 0)]), (expr, "20m", [("{}", 3)])])
 
 
 @pytest.mark.parametrize(
@@ -909,14 +949,18 @@ MOST_DROPS = "fabric-overview-Most drops"
 
 
 def test_drops_without_pauses_have_a_hint_before_more_drops_elsewhere(program, tmp_path):
-    """Few drops have no place; one that pauses drops most; the hint is for a switch at which nothing pauses."""
+    """Few drops have no place; one that pauses drops most; the hint is for a switch at which nothing pauses.
+
+    A job on TCP has drops without pauses.
+    """
 
     def of(record: str, switch: str, values: str) -> dict[str, str]:
         return {f'switch:fabric_switch_{record}:rate{{{POLLER},switch="{switch}"}}': values}
 
     series = {
-        **of("transmit_discards", "leaf-1", "0.2x9 40x9 40x30"),
-        **of("transmit_discards", "leaf-2", "0.1x9 0.1x9 30x30"),
+        **of("transmit_discards", "leaf-1", "0.2x9 40x50"),
+        **of("transmit_discards", "leaf-2", "0.1x19 30x40"),
+        firing("critical", "cause", "FabricJobOnTcp", train_job="a"): "_x39 9x20",
         **of("receive_pfc_frames", "leaf-1", "900x60"),
         **of("receive_pfc_frames", "leaf-2", "0x60"),
         f"host:fabric_nic_receive_discards:rate{{{HOST}}}": "0x60",
@@ -931,6 +975,7 @@ def test_drops_without_pauses_have_a_hint_before_more_drops_elsewhere(program, t
             (expr, "5m", [('{place="no place"}', 0.2)]),
             (expr, "15m", [('{place="leaf-1"}', 40)]),
             (expr, "25m", [('{place="leaf-2: PFC off?",hint=": PFC off?"}', 30)]),
+            (expr, "45m", [('{place="leaf-1"}', 40)]),
         ],
     )
 
