@@ -7,7 +7,7 @@ one row, with the place if it is one, else with the names of the first two, and 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from panels import FAINT, FULL, HEIGHT, Panel, meaning
+from panels import FAINT, FULL, HEIGHT, Panel, meaning, number
 from tables import Column, table_of
 from training_joins import first_cause, in_words
 
@@ -71,6 +71,10 @@ WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 90, "host": 1
 """The same in a panel of the whole width: names of hosts and switches may be long."""
 
 
+HIDDEN = 2
+"""Width of the number of rows that are out of sight."""
+
+
 def firing(
     title: str,
     *matchers: str,
@@ -79,7 +83,9 @@ def firing(
     height: int = HEIGHT,
     absent: str = "no alert fires or is pending",
 ) -> Panel:
-    """Return the table of alerts: critical ones first, causes before consequences and pending ones, then the oldest.
+    """Return the table of alerts: causes before consequences before what is pending, of each critical ones, the oldest.
+
+    So a consequence, which Alertmanager mutes, never takes the place of another trouble.
 
     Args:
         title: Title of the panel.
@@ -103,13 +109,15 @@ def firing(
         labels=KEY,
         key="row",
         more=[(_detail(matchers, label), (label,)) for label in details],
-        worst=("-severity", "-role", "-since"),
+        worst=("-role", "-severity", "-since"),
         absent=absent,
         width=width,
         height=height,
         colors={"severity": SEVERITIES, "role": ROLES},
         widths={
-            name: pixels for name, pixels in (WIDE if width == FULL else WIDTHS).items() if name in (*KEY, *details)
+            name: pixels
+            for name, pixels in (WIDE if width >= FULL - HIDDEN else WIDTHS).items()
+            if name in (*KEY, *details)
         },
     )
 
@@ -120,10 +128,25 @@ def number_of_rows(matchers: str) -> str:
     return f"count(count by (row) ({_alerts([fires])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
 
 
-def rows_out_of_sight(shown: int) -> str:
-    """Return the query for the number of rows beyond those that fit; 0 only where the rules are loaded."""
-    rows = f"count(count by (row) ({_alerts([''])}))"
-    return f"clamp_min({rows} - {shown}, 0) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
+def hidden(*matchers: str, shown: int, height: int = 3) -> Panel:
+    """Return the number of rows of a table of alerts that are out of sight.
+
+    Args:
+        matchers: Those of the table.
+        shown: Number of rows that fit.
+        height: Height of the panel.
+    """
+    rows = f"count(count by (row) ({_alerts(matchers)}))"
+    return number(
+        "Hidden",
+        "Rows of the table of alerts that are out of sight: scroll in it. Critical alerts that are no consequence"
+        " come first, what is pending last.",
+        f"clamp_min({rows} - {shown}, 0) or 0 * count(instance:fabric_exporter_build_info:info{{}})",
+        unit="suffix: rows",
+        width=HIDDEN,
+        height=height,
+        absent="no rules",
+    )
 
 
 def _each(matchers: Sequence[str], sign: str) -> list[str]:

@@ -4,7 +4,7 @@ Every panel must stay readable for thousands of ports: lines are drawn by rail, 
 only where something is wrong. What many ports are read for is recorded by alerts/records.
 """
 
-from alert_tables import firing, number_of_rows, rows_out_of_sight
+from alert_tables import firing, hidden, number_of_rows
 from joins import (
     DISCARDS,
     FEC_LOST,
@@ -104,16 +104,7 @@ def _counts() -> list[Panel]:
                 ("Warnings", "Warnings", "warning", ANY_WARNS),
             )
         ),
-        number(
-            "Hidden",
-            "Rows of the table below that are out of sight: scroll in it. Critical alerts come first, what is pending"
-            " last.",
-            rows_out_of_sight(ROWS_IN_SIGHT),
-            unit="suffix: rows",
-            width=2,
-            height=3,
-            absent="no rules",
-        ),
+        hidden(shown=ROWS_IN_SIGHT),
         _tile(
             "Exporters down",
             "Targets of Prometheus in jobs of fabric-exporter that do not respond.",

@@ -1,6 +1,6 @@
 """The dashboard of switches: which are silent, ports with faults, uplinks, congestion, errors and neighbours."""
 
-from alert_tables import firing
+from alert_tables import HIDDEN, firing, hidden
 from joins import (
     FULL_WARNS,
     FULLNESS,
@@ -50,6 +50,12 @@ RESTARTED = (
 )
 """Uptimes of switches that restarted, by the limits of the alert FabricSwitchRestarted; after 497 days it wraps."""
 
+SILENT_OR_RESTARTED_SINCE = (
+    f"(max by (switch) (time() - {RESTARTED})"
+    ' or min by (switch) (alert:fabric_active:since{alertname="FabricSwitchDown", switch=~"$switch"}))'
+)
+"""When each of them started, or when the alert about its polls began, which is pending from then on."""
+
 ERRORS = ("receive_errors", "fcs_errors", "symbol_errors")
 """Counters of errors of the link; switches have different ones of them, and the highest of a port counts."""
 
@@ -62,15 +68,19 @@ UNEVEN = Limits(0.1, 0.2)
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
-    alerts = firing(
-        "Alerts of switches, of ports at them, and of exporters",
+    which = (
         ', layer=~"switch|exporter|prometheus", switch=~"$switch|"',
         ', layer=~"rdma|nic|pci", switch=~"$switch", switch!=""',
+    )
+    alerts = firing(
+        "Alerts of switches, of ports at them, and of exporters",
+        *which,
         details=("host", "rail", "device", "switch", "port", "place"),
-        width=FULL,
+        width=FULL - HIDDEN,
         height=7,
     )
-    return [*_counts(), alerts, _ports_with_faults(), hosts_that_pause(), _silent_or_restarted()]
+    rest = hidden(*which, shown=5, height=7)
+    return [*_counts(), alerts, rest, _ports_with_faults(), hosts_that_pause(), _silent_or_restarted()]
 
 
 def _counts() -> list[Panel]:
@@ -158,7 +168,7 @@ def _silent_or_restarted() -> Panel:
     return table_of(
         "Silent or restarted switches",
         "Switches whose last poll failed, and those that started within 15 minutes and had been up for longer than half"
-        " an hour; target is the name in the configuration.",
+        " an hour, and since when; target is the name in the configuration.",
         [
             Column(
                 "State",
@@ -167,7 +177,7 @@ def _silent_or_restarted() -> Panel:
                 meaning({0: ("failing", "red"), 1: ("restarted", "orange")}),
                 width=85,
             ),
-            Column("Started", "dateTimeAsIsoNoDateIfToday", f"1000 * (time() - {RESTARTED})", width=80),
+            Column("Since", "dateTimeAsIsoNoDateIfToday", f"1000 * {SILENT_OR_RESTARTED_SINCE}", width=80),
         ],
         labels=["switch"],
         more=[(f"fabric_switch_up{ON} == 0", ("target",))],

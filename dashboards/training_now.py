@@ -1,6 +1,6 @@
 """The first screen of the dashboard of training jobs: what delays each, where, and since when."""
 
-from alert_tables import firing
+from alert_tables import HIDDEN, firing, hidden
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.common import BigValueTextMode
 from panels import ANY, ANY_WARNS, EIGHTH, Limits, Panel, Query, lines, meaning, number, steps
@@ -73,7 +73,7 @@ TILE = 3
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
-    return [*_counts(), _verdicts(), _lost(), _causes(), _stragglers(), _alerts(), _bandwidth()]
+    return [*_counts(), _verdicts(), _lost(), _causes(), _stragglers(), *_alerts(), _bandwidth()]
 
 
 def _counts() -> list[Panel]:
@@ -257,16 +257,17 @@ def _stragglers() -> Panel:
     )
 
 
-def _alerts() -> Panel:
-    return firing(
+def _alerts() -> list[Panel]:
+    which = (', train_job=~"$train_job"', ', train_job="", switch!=""')
+    table = firing(
         "Alerts of jobs, their hosts and switches",
-        ', train_job=~"$train_job"',
-        ', train_job="", switch!=""',
+        *which,
         details=("host", "rail", "switch", "port", "place"),
         absent="no critical alert or warning of a job, its hosts or a switch fires or is pending",
         width=18,
         height=7,
     )
+    return [table, hidden(*which, shown=5, height=7)]
 
 
 def _lost() -> Panel:
@@ -292,7 +293,7 @@ def _bandwidth() -> Panel:
         " the slowest kind of each job; none of a job that hangs, or without enough data.",
         "Bps",
         [Query(f"{by_kind} unless on (train_job) {UNMEASURED}", "{{train_job}}")],
-        width=6,
+        width=6 - HIDDEN,
         height=7,
         absent="no collectives of 1 MiB and more",
     )

@@ -438,10 +438,14 @@ def test_a_link_that_is_down_at_both_ends_is_one_row_that_of_its_host(program, t
     )
 
 
-def test_rows_that_do_not_fit_are_counted_and_none_if_all_fit(program, tmp_path):
-    expr = query("fabric-overview-Hidden")
-    many = {firing("warning", "cause", f"Fabric{number}", host="gpu-001"): "_x9 9x20" for number in range(9)}
-    check(program("promtool"), tmp_path, LOADED | many, [(expr, "5m", [("{}", 0)]), (expr, "20m", [("{}", 3)])])
+@pytest.mark.parametrize(("board", "rows"), [("overview", 3), ("switches", 4), ("training", 4)])
+def test_rows_that_do_not_fit_are_counted_and_none_if_all_fit(program, tmp_path, board, rows):
+    expr = query(f"fabric-{board}-Hidden")
+    many = {
+        firing("warning", "cause", f"Fabric{number}", layer="switch", switch="leaf-1"): "_x9 9x20"
+        for number in range(9)
+    }
+    check(program("promtool"), tmp_path, LOADED | many, [(expr, "5m", [("{}", 0)]), (expr, "20m", [("{}", rows)])])
 
 
 @pytest.mark.parametrize(
@@ -452,10 +456,10 @@ def test_rows_that_do_not_fit_are_counted_and_none_if_all_fit(program, tmp_path)
         "training-Alerts of jobs, their hosts and switches",
     ],
 )
-def test_alerts_are_sorted_by_severity_then_causes_before_consequences_then_the_oldest(board):
+def test_causes_come_before_consequences_and_of_each_critical_alerts_then_the_oldest(board):
     """Each of them by its words: critical and cause come first in the alphabet."""
     found = [(one["displayName"], one["desc"]) for one in PANELS[f"fabric-{board}"]["options"]["sortBy"]]
-    assert found == [("severity", False), ("role", False), ("since", False)]
+    assert found == [("role", False), ("severity", False), ("since", False)]
 
 
 @pytest.mark.parametrize("panel", ["overview-Fullest uplink, of its speed", "switches-Fullest, of speed"])
@@ -877,7 +881,7 @@ def test_a_host_that_pauses_its_switch_is_a_host_with_a_fault(program, tmp_path)
 
 
 def test_a_switch_that_restarted_is_listed_for_15_minutes_and_a_new_one_is_not(program, tmp_path):
-    """One that is silent has no uptime; a wrap of the 32 bits is no restart."""
+    """One that is silent has no uptime, and is since its alert is; a wrap of the 32 bits is no restart."""
     panel, up = "fabric-switches-Silent or restarted switches", 'fabric_switch_up{job="fabric",instance="poller"'
     uptime = f"fabric_switch_uptime_seconds{{{POLLER},switch="
     series = {
@@ -886,8 +890,9 @@ def test_a_switch_that_restarted_is_listed_for_15_minutes_and_a_new_one_is_not(p
         f'{uptime}"spine-3"}}': "42947000+0x60 60+60x60",
         f'{up},switch="spine-1",target="one"}}': "1x60 0x2 1x60",
         f'{up},switch="spine-2",target="two"}}': "1x120",
+        firing("warning", "pending", "FabricSwitchDown", layer="switch", switch="spine-1"): "_x60 3600x2 _x60",
     }
-    state, started = query(panel, "State"), query(panel, "Started")
+    state, since = query(panel, "State"), query(panel, "Since")
     check(
         program("promtool"),
         tmp_path,
@@ -896,7 +901,8 @@ def test_a_switch_that_restarted_is_listed_for_15_minutes_and_a_new_one_is_not(p
             (state, "59m", []),
             (state, "62m", [('{switch="spine-1"}', 0)]),
             (state, "65m", [('{switch="spine-1"}', 1)]),
-            (started, "65m", [('{switch="spine-1"}', 1000 * (65 - 3) * 60)]),
+            (since, "62m", [('{switch="spine-1"}', 3_600_000)]),
+            (since, "65m", [('{switch="spine-1"}', 1000 * (65 - 3) * 60)]),
             (state, "85m", []),
         ],
     )
