@@ -67,7 +67,7 @@ WIDTHS: Mapping[str, int] = MappingProxyType(
 )
 """Widths of columns in pixels; names of alerts have the room that others leave."""
 
-WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 90, "host": 120, "switch": 90})
+WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 90, "host": 120, "switch": 90, FIRST_CAUSE: 265})
 """The same in a panel of the whole width: names of hosts and switches may be long."""
 
 

@@ -288,7 +288,7 @@ def _lost() -> Panel:
 def _bandwidth() -> Panel:
     by_kind = f"min by (train_job) (fabric_nccl_bus_bandwidth_bytes_per_second{JOBS})"
     return lines(
-        "Bus bandwidth between nodes",
+        "Bus bandwidth",
         "Bus bandwidth of collectives of 1 MiB and more as in nccl-tests, of the last rank, which does not wait;"
         " the slowest kind of each job; none of a job that hangs, or without enough data.",
         "Bps",

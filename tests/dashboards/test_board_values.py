@@ -275,7 +275,7 @@ def test_a_bandwidth_is_that_of_now(program, tmp_path, verdict, shown):
         (query("fabric-training-Bandwidth, of expected"), 0.9),
         (query("fabric-overview-Job bandwidth, of expected"), 0.9),
         (query("fabric-training-Bandwidth between nodes, of the expected one"), 0.9),
-        (query("fabric-training-Bus bandwidth between nodes"), 4e10),
+        (query("fabric-training-Bus bandwidth"), 4e10),
     ):
         expected += [(expr, "5m", [(job, value)]), (expr, "20m", [(job, value)] if shown else [])]
     check(program("promtool"), tmp_path, series, expected)
