@@ -128,6 +128,11 @@ def candidate(
     return None
 
 
+def won_without(laps: Sequence[Mapping[str, float]], names: frozenset[str], seconds: float) -> float:
+    """Return the seconds per second that a job would win without some names; see `candidate`."""
+    return sum(max(_gain(costs, names), 0.0) for costs in laps) / 1e6 / len(laps) / seconds
+
+
 def _least_laps(members: int) -> int:
     """Return the steps after which chance does not explain any more that the same one of few members is the last."""
     return ceil(log(MAX_CHANCE_STEADY / members) / log(1 / members))

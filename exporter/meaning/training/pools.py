@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.laps import KEPT_SECONDS, MAX_LAPS, Laps
 from exporter.meaning.training.own_lateness import RecentCosts, waited_elsewhere
-from exporter.meaning.training.records import Communicator, Job
+from exporter.meaning.training.records import Job
 from exporter.meaning.training.steps import is_live
 
 SAME_PLACE_SHARE = 0.75
@@ -128,13 +128,13 @@ def _own_shares(
         if lap is not None and name in known.names:
             known.costs.setdefault((name, kind), RecentCosts()).add(lap.costs, lap.time)
     streams = {(name, kind) for name, kind, _ in added if (name, kind) in known.costs}
-    waited = {name: waited_elsewhere(job, job.communicators[name], seconds, now) for name in {one for one, _ in streams}}
+    waited = {
+        name: waited_elsewhere(job, job.communicators[name], seconds, now) for name in {one for one, _ in streams}
+    }
     return {stream: known.costs[stream].own_shares(waited[stream[0]]) for stream in streams}
 
 
-def _add(
-    pool: Pool, laps: Laps, place: tuple[str, str, int], kinds: Iterable[str], own: Mapping[str, float]
-) -> None:
+def _add(pool: Pool, laps: Laps, place: tuple[str, str, int], kinds: Iterable[str], own: Mapping[str, float]) -> None:
     """Add a lap of a communicator and kind: kinds add up unless lateness is carried from one to the next."""
     name, kind, number = place
     lap = laps.done[name, kind].get(number)

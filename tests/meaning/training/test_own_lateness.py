@@ -1,6 +1,6 @@
 """How much of a rank's lateness is its own in a pipeline whose ranks report sends and receives."""
 
-from pytest import approx
+import pytest
 
 from exporter.meaning.training import pools
 from exporter.meaning.training.laps import Lap, Laps
@@ -49,7 +49,7 @@ def test_a_rank_that_waits_for_a_late_stage_now_and_then_is_charged_with_a_small
     late = {number: costs for number, costs in played(60).items() if number % EVERY == EVERY - 1 and number > 20}
     assert late
     for costs in late.values():
-        assert costs["2"] == approx(LATE)
+        assert costs["2"] == pytest.approx(LATE)
         assert costs.get("0", 0.0) < 0.1 * LATE
 
 
@@ -58,7 +58,7 @@ def test_what_was_waited_is_taken_in_proportion():
     for time, cost in enumerate((0.0, 300.0, 0.0, 300.0)):
         recent.add({"0": cost, "1": 100.0}, time / 1e6)
     shares = recent.own_shares({"0": 50.0, "1": 200.0, "2": 10.0})
-    assert shares == {"0": approx(2 / 3, rel=1e-3), "1": 0.0, "2": 0.0}
+    assert shares == {"0": pytest.approx(2 / 3, rel=1e-3), "1": 0.0, "2": 0.0}
 
 
 def test_older_steps_count_less():
@@ -66,4 +66,4 @@ def test_older_steps_count_less():
     recent.add({"0": 1000.0}, 0.0)
     for number in range(60):
         recent.add({"0": 100.0}, 100.0 + number)
-    assert recent.own_shares({"0": 50.0})["0"] == approx(0.5, rel=0.01)
+    assert recent.own_shares({"0": 50.0})["0"] == pytest.approx(0.5, rel=0.01)

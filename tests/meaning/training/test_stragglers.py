@@ -174,3 +174,15 @@ def test_noise_within_other_hosts_does_not_hide_a_slow_host():
 
 def test_ranks_of_a_slow_host_that_are_late_within_it_do_not_hide_it():
     assert hosts_named([{"b0": 20}] * 10, WAITS) == (["D"], {"d0", "d1"}), "too little to be the cause"
+
+
+def test_a_slow_host_costs_what_its_last_rank_costs():
+    """Another of its ranks is the last in each step; that most of them are late makes it the host."""
+    hosts = {f"{host}{place}": host for host in "abcdefgh" for place in range(4)}
+    job = Job(0.0, 0.0, hosts=hosts)
+    job.communicators["all"] = Communicator(32, 8, 0, 0.0, "a", members=dict.fromkeys(hosts, 0.0))
+    steps = [{f"c{place}": 200 + 40 * ((place + number) % 4) for place in range(4)} for number in range(10)]
+    found = {"all": Pool(["all"], frequency=4, laps=laps(*[one | {"a0": 20} for one in steps]))}
+    ranks, named_hosts = suspects(job, found, STEP, 0.0)
+    assert named_hosts == ["c"]
+    assert [one.loss for one in ranks] == [pytest.approx((320 - 20) / 1000 / STEP)] * 4
