@@ -4,7 +4,7 @@ import pytest
 
 from exporter.meaning.training.candidates import WINDOWS, candidate
 from exporter.meaning.training.laps import WARM_UP
-from exporter.meaning.training.losses import loss_between
+from exporter.meaning.training.losses import loss_outside
 from exporter.meaning.training.pools import Pool
 from exporter.meaning.training.records import Communicator, Exchange, Job
 from exporter.meaning.training.stragglers import suspects
@@ -114,14 +114,17 @@ def test_one_of_few_members_is_named_after_as_many_steps_as_exclude_chance(membe
     assert [named(after(count), members) for count in (steps - 1, steps)] == [None, {"a"}]
 
 
-def test_a_rank_costs_no_more_than_its_host_shows_to_other_hosts():
-    """In a pipeline a stage may have time: its rank is late in its host by 200 ms, the step by 50 ms."""
-    job = Job(0.0, 0.0, hosts={"a": "gpu-0", "b": "gpu-0", "c": "gpu-1"})
-    inside = Pool(inside=True, laps=laps(*[{"a": 200}] * 6))
-    between = Pool(laps=laps(*[{"a": 50, "b": 50, "c": 10}] * 6))
+@pytest.mark.parametrize("hosts", [("gpu-0", "gpu-1"), ("gpu-0", "gpu-0")], ids=["between hosts", "in one host"])
+def test_a_rank_costs_no_more_than_its_replica_shows_to_others(hosts):
+    """In a pipeline a stage may have time: its rank is late in its pair by 200 ms, the step by 50 ms."""
+    job = Job(0.0, 0.0, hosts={rank: hosts[rank in "cd"] for rank in "abcd"})
+    for name in ("ab", "cd", "ac", "bd"):
+        job.communicators[name] = Communicator(2, 0, 0, 0.0, "gpu-0", members=dict.fromkeys(name, 0.0))
+    pairs = Pool(["ab", "cd"], inside=True, laps=laps(*[{"a": 200}] * 6))
+    replicas = Pool(["ac", "bd"], laps=laps(*[{"a": 50, "b": 50, "c": 10}] * 6))
     window = WINDOWS[0]
-    assert loss_between(job, {"a"}, [inside, between], STEP, 0.0, window) == pytest.approx(0.05 / STEP)
-    assert loss_between(job, {"a"}, [inside], STEP, 0.0, window) == 1.0
+    assert loss_outside(job, {"a"}, pairs, [pairs, replicas], STEP, 0.0, window) == pytest.approx(0.05 / STEP)
+    assert loss_outside(job, {"a"}, pairs, [pairs], STEP, 0.0, window) == 1.0
 
 
 @pytest.mark.parametrize(("cost", "expected"), [(41, {"a"}), (36, None), (29, None)])
