@@ -10,7 +10,7 @@ from math import ceil, comb, log
 from statistics import median
 from typing import NamedTuple
 
-from exporter.meaning.training.losses import Window, recent_steps
+from exporter.meaning.training.losses import Window, cost_of_latest, recent_steps
 
 WINDOWS = ((12.0, 4), (30.0, 10), (60.0, 24))
 """Seconds and least number of steps of evidence: short windows, to detect a new straggler soon, and a long one."""
@@ -27,7 +27,7 @@ MIN_LATE_SHARE = 0.12
 MIN_LONG_LAPS = 12
 """… if it has at least so many: work that moves has not moved yet in fewer; …"""
 
-MIN_SHORT_LATE_SHARE = 0.8
+MIN_SHORT_LATE_SHARE = 0.75
 """… and of shorter ones, in which a cause that comes and goes weighs too much."""
 
 RECENT_PART = 3
@@ -126,6 +126,11 @@ def candidate(
         if found is not None:
             return found
     return None
+
+
+def won_without(laps: Sequence[Mapping[str, float]], names: frozenset[str], seconds: float) -> float:
+    """Return the seconds per second that a job would win without some names; see `candidate`."""
+    return sum(max(_gain(costs, names), 0.0) for costs in laps) / 1e6 / len(laps) / seconds
 
 
 def _least_laps(members: int) -> int:
@@ -283,8 +288,3 @@ def _gain(costs: Mapping[str, float], names: frozenset[str]) -> float:
         elif cost > outside:
             outside = cost
     return inside - outside
-
-
-def cost_of_latest(costs: Mapping[str, float], names: frozenset[str]) -> float:
-    """Return the cost of the latest of the names."""
-    return max([costs[name] for name in names if name in costs], default=0.0)

@@ -7,6 +7,7 @@ Elsewhere ranks leave each operation together, and the lateness of all operation
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from statistics import fmean
 
 import msgspec
 
@@ -34,6 +35,9 @@ MIN_SHARE = 0.5
 
 MIN_ADDED_SHARE = 0.25
 """… where it adds up: those that are known show the others, and of two ranks that lose a third half is compared."""
+
+USUAL_LAPS = 10
+"""Latest steps that show what a rank costs on average."""
 
 NOT_GROWN = 1.5
 """Lateness of the others over that in the first operation of a step, up to which it does not grow: they leave each
@@ -164,7 +168,10 @@ def _fold_stream(
         least = MIN_ADDED_SHARE if pattern is None else MIN_SHARE
         if lap < WARM_UP or len(found) < least * count:
             continue
-        costs = _added(found, count) if pattern is None else _carried(found, pattern, laps.steps.seconds or 0.0)
+        if pattern is None:
+            costs = _added(found, count)
+        else:
+            costs = _carried(found, pattern, laps.steps.seconds or 0.0, list(done.values())[-USUAL_LAPS:])
         most = max(costs.values(), default=0.0)
         waited = most if pattern is not None else sum(max(one.late.values(), default=0.0) for one in found)
         done[lap] = Lap(max(one.time for one in found), costs, waited, pattern is not None)
@@ -204,21 +211,27 @@ def _added(operations: Sequence[Arrivals], count: int) -> dict[str, float]:
     return costs
 
 
-def _carried(operations: Sequence[Arrivals], pattern: Pattern, seconds: float) -> dict[str, float]:
+def _carried(
+    operations: Sequence[Arrivals], pattern: Pattern, seconds: float, before: Sequence[Lap]
+) -> dict[str, float]:
     """Return the cost of ranks where lateness is carried: how late they are each time before it is reset.
 
     Args:
         operations: Those of a step that are known.
         pattern: Their pattern.
-        seconds: Seconds of a step.
+        seconds: Seconds of a step, of which the mean counts.
+        before: Latest steps before this one.
     """
     costs: dict[str, float] = {}
     teeth = pattern.teeth()
     for begin, tooth in groupby(operations, lambda one: teeth[(one.sequence - pattern.phase) % pattern.period]):
         phase, count = (pattern.phase + begin) % pattern.period, teeth.count(begin)
         for rank, row in _of_tooth(list(tooth), phase, pattern.period).items():
-            behind = lateness_behind_the_first(row, count, seconds * 1e6) if count == pattern.period else 0.0
-            costs[rank] = costs.get(rank, 0.0) + max(lateness_at_the_end(row, count), behind)
+            late = lateness_at_the_end(row, count)
+            if count == pattern.period:
+                usual = fmean(lap.costs.get(rank, 0.0) for lap in before) if before else 0.0
+                late = max(late, lateness_behind_the_first(row, count, max(seconds * 1e6 - usual, 0.0)))
+            costs[rank] = costs.get(rank, 0.0) + late
     return costs
 
 

@@ -8,6 +8,7 @@ own rate.
 """
 
 from collections.abc import Iterator, Sequence
+from math import sqrt
 from statistics import fmean, median_low
 from typing import NamedTuple
 
@@ -58,16 +59,17 @@ def lateness_at_the_end(row: Sequence[Placed], count: int) -> float:
     return most + extra
 
 
-def lateness_behind_the_first(row: Sequence[Placed], count: int, step: float) -> float:
+def lateness_behind_the_first(row: Sequence[Placed], count: int, others_step: float) -> float:
     """Return how late a rank is at the end of a step of which all operations but the first are queued on the others.
 
     Then these show how long the rank needs for one, and only the first how late it is. It becomes later at the same
-    rate in the rest of the step.
+    rate in the rest of the step: its lateness at the end is to the step what that in the first operation is to the part
+    before it.
 
     Args:
         row: Its lateness since the last reset.
         count: Operations of the step.
-        step: Microseconds of the step.
+        others_step: Microseconds of a step in which the rank is not late.
 
     Returns:
         0 if they are not queued.
@@ -76,7 +78,10 @@ def lateness_behind_the_first(row: Sequence[Placed], count: int, step: float) ->
     queued = [one.lateness for one in further if one.together and one.lateness <= LEVEL * first.lateness]
     if first.place != 1 or len(further) < MIN_LEVEL or len(queued) < MIN_QUEUED * len(further):
         return 0.0
-    return first.lateness * min(step / max(step - fmean(queued) * (count - 1), 1.0), MAX_GROWTH)
+    # x / (others_step + x) = first / (others_step + x - queued)
+    linear = others_step - fmean(queued) * (count - 1) - first.lateness
+    late = (sqrt(linear * linear + 4 * first.lateness * others_step) - linear) / 2
+    return min(late, MAX_GROWTH * first.lateness)
 
 
 def _levels(row: Sequence[Placed]) -> Iterator[tuple[int, int]]:

@@ -1,17 +1,16 @@
 """Pools: communicators that have the same part in a job, and what late ranks cost them step by step.
 
 Communicators of the same shape, kinds and counts have the same part: groups of tensor parallelism, or of data
-parallelism. A pool is left out if it shows the schedule of the job only. A rank is not charged with lateness that it
-spent waiting for another stage of the pipeline.
+parallelism. A pool is left out if it shows the schedule of the job only. A rank is charged with its own lateness only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median_low
 
 from exporter.meaning.training.alignment import nodes_of
 from exporter.meaning.training.laps import KEPT_SECONDS, MAX_LAPS, Laps
-from exporter.meaning.training.records import Communicator, Job
+from exporter.meaning.training.own_lateness import RecentCosts, waited_elsewhere
+from exporter.meaning.training.records import Job
 from exporter.meaning.training.steps import is_live
 
 SAME_PLACE_SHARE = 0.75
@@ -58,12 +57,14 @@ class Pools:
         names: Name of the pool of each communicator.
         counts: Operations of a step by communicator and kind, from which the pools were made, and …
         revision: … that of the laps.
+        costs: What late ranks cost recently, by communicator and kind, in a job that reports sends and receives.
     """
 
     found: dict[PoolName, Pool] = field(default_factory=dict)
     names: dict[str, PoolName] = field(default_factory=dict)
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     revision: int = 0
+    costs: dict[tuple[str, str], RecentCosts] = field(default_factory=dict)
 
 
 def update(job: Job, laps: Laps, known: Pools, seconds: float, now: float) -> dict[PoolName, Pool]:
@@ -81,23 +82,17 @@ def update(job: Job, laps: Laps, known: Pools, seconds: float, now: float) -> di
     live = {name for name in live if is_live(job, name, seconds)}
     if laps.revision != known.revision or counts != known.counts or live != known.names.keys():
         known.revision, known.counts, known.found, known.names = laps.revision, counts, {}, {}
+        known.costs.clear()
         for name in sorted(live):
             _join(job, known, name)
         added = [(name, kind, number) for (name, kind), done in laps.done.items() for number in done]
     else:
         added = laps.added
-    elsewhere: dict[str, dict[str, float]] = {}
+    own = _own_shares(job, laps, known, added, seconds, now)
     for name, kind, number in added:
         if name in known.names:
-            if name not in elsewhere:
-                elsewhere[name] = _waited_elsewhere(job, job.communicators[name], seconds, now)
-            _add(
-                known.found[known.names[name]],
-                laps,
-                (name, kind, number),
-                job.communicators[name].highest,
-                elsewhere[name],
-            )
+            highest, pool = job.communicators[name].highest, known.found[known.names[name]]
+            _add(pool, laps, (name, kind, number), highest, own.get((name, kind), {}))
     laps.added = []
     for pool in known.found.values():
         for number in [one for one, (time, _) in pool.added.items() if now - time > KEPT_SECONDS]:
@@ -122,21 +117,24 @@ def _join(job: Job, known: Pools, name: str) -> None:
     pool.parts, pool.frequency = parts, sum(count for _, count in parts)
 
 
-def _waited_elsewhere(job: Job, communicator: Communicator, seconds: float, now: float) -> dict[str, float]:
-    """Return the microseconds of a step that members wait for other stages of a pipeline, above the median member.
-
-    Who is late because another stage kept it waiting is not the origin.
-    """
-    shares = {rank: job.exchanges[rank].share(now) for rank in communicator.members if rank in job.exchanges}
-    if len(shares) < len(communicator.members):
+def _own_shares(
+    job: Job, laps: Laps, known: Pools, added: Sequence[tuple[str, str, int]], seconds: float, now: float
+) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the share of lateness in the added laps that is a rank's own, by communicator and kind, if not all."""
+    if not job.exchanges:
         return {}
-    usual = median_low(shares.values())
-    return {rank: (share - usual) * seconds * 1e6 for rank, share in shares.items() if share > usual}
+    for name, kind, number in added:
+        lap = laps.done[name, kind].get(number)
+        if lap is not None and name in known.names:
+            known.costs.setdefault((name, kind), RecentCosts()).add(lap.costs, lap.time)
+    streams = {(name, kind) for name, kind, _ in added if (name, kind) in known.costs}
+    waited = {
+        name: waited_elsewhere(job, job.communicators[name], seconds, now) for name in {one for one, _ in streams}
+    }
+    return {stream: known.costs[stream].own_shares(waited[stream[0]]) for stream in streams}
 
 
-def _add(
-    pool: Pool, laps: Laps, place: tuple[str, str, int], kinds: Iterable[str], elsewhere: Mapping[str, float]
-) -> None:
+def _add(pool: Pool, laps: Laps, place: tuple[str, str, int], kinds: Iterable[str], own: Mapping[str, float]) -> None:
     """Add a lap of a communicator and kind: kinds add up unless lateness is carried from one to the next."""
     name, kind, number = place
     lap = laps.done[name, kind].get(number)
@@ -146,7 +144,7 @@ def _add(
     pool.known[name, kind] = min(number, first), max(number, last)
     time, costs = pool.added.get(number, (0.0, {}))
     for rank, lateness in lap.costs.items():
-        cost = lateness - elsewhere.get(rank, 0.0)
+        cost = lateness * own.get(rank, 1.0)
         if cost > 0:
             before = costs.get(rank, 0.0)
             costs[rank] = max(before, cost) if lap.carried else before + cost

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from exporter.meaning.training.alignment import nodes_of
-from exporter.meaning.training.candidates import WINDOWS, Candidate, candidate, cost_of_latest
-from exporter.meaning.training.losses import Window, loss_between, recent_steps
+from exporter.meaning.training.candidates import WINDOWS, Candidate, candidate, won_without
+from exporter.meaning.training.losses import Window, cost_of_latest, loss_outside, recent_steps
 from exporter.meaning.training.pools import Pool, PoolName, rank_order
 from exporter.meaning.training.records import Job
 
@@ -108,9 +108,12 @@ def _named(
             continue
         if is_host:
             ranks_of = [rank for rank, host in job.hosts.items() if host in one.names]
-            return [_suspect(rank, one, pool) for rank in sorted(ranks_of, key=rank_order)], sorted(one.names)
-        between = loss_between(job, one.names, ordered, seconds, now, window) if pool.inside else one.loss
-        stated = one._replace(loss=min(one.loss, between))
+            recent = recent_steps(pool.laps, now, _steps_of(one, window))
+            won = won_without([pool.laps[number][1] for number in recent], frozenset(ranks_of), seconds)
+            stated = one._replace(loss=min(max(won, one.loss), 1.0))
+            return [_suspect(rank, stated, pool) for rank in sorted(ranks_of, key=rank_order)], sorted(one.names)
+        outside = loss_outside(job, one.names, pool, ordered, seconds, now, window) if pool.inside else one.loss
+        stated = one._replace(loss=min(one.loss, outside))
         return [_suspect(rank, stated, pool) for rank in sorted(one.names, key=rank_order)], []
     return [], []
 

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.meaning.training.candidates import WINDOWS, candidate
 from exporter.meaning.training.laps import WARM_UP
-from exporter.meaning.training.losses import loss_between
+from exporter.meaning.training.losses import loss_outside
 from exporter.meaning.training.pools import Pool
 from exporter.meaning.training.records import Communicator, Exchange, Job
 from exporter.meaning.training.stragglers import suspects
@@ -114,14 +114,17 @@ def test_one_of_few_members_is_named_after_as_many_steps_as_exclude_chance(membe
     assert [named(after(count), members) for count in (steps - 1, steps)] == [None, {"a"}]
 
 
-def test_a_rank_costs_no_more_than_its_host_shows_to_other_hosts():
-    """In a pipeline a stage may have time: its rank is late in its host by 200 ms, the step by 50 ms."""
-    job = Job(0.0, 0.0, hosts={"a": "gpu-0", "b": "gpu-0", "c": "gpu-1"})
-    inside = Pool(inside=True, laps=laps(*[{"a": 200}] * 6))
-    between = Pool(laps=laps(*[{"a": 50, "b": 50, "c": 10}] * 6))
+@pytest.mark.parametrize("hosts", [("gpu-0", "gpu-1"), ("gpu-0", "gpu-0")], ids=["between hosts", "in one host"])
+def test_a_rank_costs_no_more_than_its_replica_shows_to_others(hosts):
+    """In a pipeline a stage may have time: its rank is late in its pair by 200 ms, the step by 50 ms."""
+    job = Job(0.0, 0.0, hosts={rank: hosts[rank in "cd"] for rank in "abcd"})
+    for name in ("ab", "cd", "ac", "bd"):
+        job.communicators[name] = Communicator(2, 0, 0, 0.0, "gpu-0", members=dict.fromkeys(name, 0.0))
+    pairs = Pool(["ab", "cd"], inside=True, laps=laps(*[{"a": 200}] * 6))
+    replicas = Pool(["ac", "bd"], laps=laps(*[{"a": 50, "b": 50, "c": 10}] * 6))
     window = WINDOWS[0]
-    assert loss_between(job, {"a"}, [inside, between], STEP, 0.0, window) == pytest.approx(0.05 / STEP)
-    assert loss_between(job, {"a"}, [inside], STEP, 0.0, window) == 1.0
+    assert loss_outside(job, {"a"}, pairs, [pairs, replicas], STEP, 0.0, window) == pytest.approx(0.05 / STEP)
+    assert loss_outside(job, {"a"}, pairs, [pairs], STEP, 0.0, window) == 1.0
 
 
 @pytest.mark.parametrize(("cost", "expected"), [(41, {"a"}), (36, None), (29, None)])
@@ -174,3 +177,15 @@ def test_noise_within_other_hosts_does_not_hide_a_slow_host():
 
 def test_ranks_of_a_slow_host_that_are_late_within_it_do_not_hide_it():
     assert hosts_named([{"b0": 20}] * 10, WAITS) == (["D"], {"d0", "d1"}), "too little to be the cause"
+
+
+def test_a_slow_host_costs_what_its_last_rank_costs():
+    """Another of its ranks is the last in each step; that most of them are late makes it the host."""
+    hosts = {f"{host}{place}": host for host in "abcdefgh" for place in range(4)}
+    job = Job(0.0, 0.0, hosts=hosts)
+    job.communicators["all"] = Communicator(32, 8, 0, 0.0, "a", members=dict.fromkeys(hosts, 0.0))
+    steps = [{f"c{place}": 200 + 40 * ((place + number) % 4) for place in range(4)} for number in range(10)]
+    found = {"all": Pool(["all"], frequency=4, laps=laps(*[one | {"a0": 20} for one in steps]))}
+    ranks, named_hosts = suspects(job, found, STEP, 0.0)
+    assert named_hosts == ["c"]
+    assert [one.loss for one in ranks] == [pytest.approx((320 - 20) / 1000 / STEP)] * 4
