@@ -98,6 +98,7 @@ UNLIMITED = {
         sources.switch.readers.nvue.reader.NvueReader._unavailable
         sources.switch.round_robin.RoundRobin._durations sources.switch.round_robin.RoundRobin._started
         core.shares.Shares._held daemon.lookups.LookupLoop._running daemon.lookups.Lookups._running
+        meaning.training.own_lateness.RecentCosts.costs
         mqtt.fair_queue.FairQueue._messages outputs.fair_queue.FairQueue._waiting outputs.webapp.WebApp._scrapes
     """,
 }
