@@ -17,7 +17,7 @@ from exporter.commands.demo_directory import demo_directory
 from exporter.commands.flags import flag_type
 from exporter.commands.terminal import BOLD, CYAN, GREEN, PLAIN, RED, YELLOW, print_lines
 from exporter.config.errors import UserError, system_errors_as_user_errors
-from exporter.config.units import Duration
+from exporter.config.units import Duration, at_least
 from exporter.simulator.fabric.fault_table import KINDS
 from exporter.simulator.fabric.faults import GRAMMAR
 
@@ -97,7 +97,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=_interval,
         default=INTERVAL,
         metavar="DURATION",
-        help=f"time between reads and between scrapes (default {INTERVAL})",
+        help=f"time between reads and between scrapes (default {INTERVAL}); switches and InfiniBand are read each"
+        f" {LEAST_SWITCH_INTERVAL:g} and 3 s at most",
     )
     parser.add_argument(
         "--rules",
@@ -273,7 +274,7 @@ async def serve(options: Options) -> None:
             folder,
             faults=options.faults,
             interval=options.interval,
-            switch_interval=f"{max(Duration.parse(options.interval), LEAST_SWITCH_INTERVAL):g}s",
+            switch_interval=at_least(options.interval, LEAST_SWITCH_INTERVAL),
             module_interval=SLOW,
             broker=broker.address or None,
             nccl_log=options.nccl_log,

@@ -43,6 +43,11 @@ class Duration(float):
         return cls(seconds)
 
 
+def at_least(duration: str, seconds: float) -> str:
+    """Return a valid duration as it is written, or the least one in seconds if it is shorter."""
+    return duration if Duration.parse(duration) >= seconds else f"{seconds:g}s"
+
+
 class BitRate(float):
     """Bytes per second, written as a link speed in bits: `400Gb/s`, `100G`, `25Gbit/s`."""
 

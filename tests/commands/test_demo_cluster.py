@@ -16,6 +16,7 @@ import pytest
 from exporter import cli
 from exporter.commands import demo_cluster
 from exporter.config.errors import UserError
+from exporter.daemon import loading
 from exporter.simulator.fabric.fault_table import KINDS
 from exporter.simulator.monitoring import infiniband
 from exporter.simulator.monitoring.programs import Program, Programs
@@ -294,6 +295,12 @@ def test_the_links_of_the_infiniband_fabric_have_two_ends():
     assert len(re.findall("^Switch", text, re.MULTILINE)) == 4
     assert len(re.findall("^Hca", text, re.MULTILINE)) == 8
     assert len(links_of_net(text)) == 12, "eight to hosts, and one from each leaf to each spine"
+
+
+@pytest.mark.parametrize(("interval", "seconds"), [("2s", 3.0), ("1500ms", 3.0), ("3s", 3.0), ("1m", 60.0)])
+def test_sweeps_have_the_interval_of_the_demo_or_the_least_that_the_source_accepts(tmp_path, interval, seconds):
+    path = infiniband.exporter_config(tmp_path, interval)
+    assert loading.load_config(path).sources["ibfabric"].interval == seconds
 
 
 def test_a_fabric_needs_all_its_programs():

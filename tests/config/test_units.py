@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.config.units import BitRate, Duration
+from exporter.config.units import BitRate, Duration, at_least
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,11 @@ def test_durations(text, seconds):
 def test_invalid_durations(text):
     with pytest.raises(ValueError, match=r"expected a duration with its unit, such as 500ms, 5s or 1m30s"):
         Duration.parse(text)
+
+
+@pytest.mark.parametrize(("text", "written"), [("2s", "3s"), ("2999ms", "3s"), ("3s", "3s"), ("1m", "1m")])
+def test_a_duration_is_as_written_or_the_least(text, written):
+    assert at_least(text, 3.0) == written
 
 
 @pytest.mark.parametrize("text", ["0s", "0h0.0ms", "9" * 400 + "s"])

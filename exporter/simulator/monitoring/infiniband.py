@@ -10,6 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from exporter.config.units import at_least
 from exporter.simulator.monitoring.programs import Program
 
 LEAVES, HOSTS, SPINES = 2, 4, 2
@@ -29,6 +30,9 @@ LIBRARIES = (
 
 OTHERS = ("bursts", "hostcheck", "lldp", "nccl", "nccl_facts", "nic", "pci", "rdma")
 """Sources that would read this machine."""
+
+LEAST_INTERVAL = 3.0
+"""Seconds: the least interval of the source `ibfabric`, as unresponsive nodes take that long."""
 
 
 class SubnetTools(NamedTuple):
@@ -112,13 +116,13 @@ def exporter_config(folder: Path, interval: str) -> Path:
 
     Args:
         folder: That of `subnet`.
-        interval: Time between sweeps.
+        interval: Time between sweeps, as a duration; a shorter one than the source can have becomes the least.
 
     Raises:
         OSError: The file cannot be written.
     """
     sources: dict[str, object] = {name: {"enabled": False} for name in OTHERS}
-    sources["ibfabric"] = {"enabled": True, "interval": interval}
+    sources["ibfabric"] = {"enabled": True, "interval": at_least(interval, LEAST_INTERVAL)}
     path = folder / "exporter.yaml"
     path.write_text(json.dumps({"host": "infiniband", "sources": sources}, indent=1), encoding="utf-8")
     return path
