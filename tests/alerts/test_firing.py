@@ -58,6 +58,19 @@ ACTIVE = [
         },
         {"role": "cause", "rail": "4", "device": "mlx5_4", "switch": "leaf-02", "port": "5"} | OF_HOST,
     ),
+    # Alerts about cables have the other end: a leaf and its port, or the GUID of one of InfiniBand.
+    (
+        HOST
+        | {"alertname": "FabricRailMiscabled", "severity": "warning", "layer": "rdma", "device": "eth6", "rail": "6"}
+        | {"leaf": "leaf-12", "leaf_port": "Ethernet1/3"},
+        {"role": "cause", "rail": "6", "device": "eth6", "switch": "leaf-12", "port": "Ethernet1/3"} | OF_HOST,
+    ),
+    (
+        HOST
+        | {"alertname": "FabricRailMiscabled", "severity": "warning", "layer": "rdma", "device": "mlx5_8", "rail": "8"}
+        | {"leaf": "0xb83fd20300000001", "leaf_port": "3"},
+        {"role": "cause", "rail": "8", "device": "mlx5_8"} | OF_HOST,
+    ),
     # A host of another name: what is muted on one host is a cause on the other.
     (
         {"job": "fabric", "instance": "gpu-002:10315", "host": "gpu-002"}
@@ -98,6 +111,7 @@ CAUSES = [
     {"severity": "warning", "alertname": "FabricLinkFlapping"},
     {"severity": "warning", "alertname": "FabricPciDegraded"},
     {"severity": "critical", "alertname": "FabricPauseStorm"},
+    {"severity": "warning", "alertname": "FabricRailMiscabled"},
 ]
 OF_INFO = HOST | {"train_job": "4712", "layer": "nccl", "alertname": "FabricJobPortFaulty", "severity": "info"}
 

@@ -7,6 +7,7 @@ import yaml
 
 from tests.dashboards.test_dashboards import PANELS, RDMA_PORTS, substituted
 from tests.helpers import promtool
+from tests.helpers.paths import ROOT
 
 HOST = 'job="fabric",instance="gpu-001"'
 PORT = f'{HOST},device="mlx5_0",port="1"'
@@ -28,8 +29,18 @@ def query(panel: str, title: str = "") -> str:
     return substituted(target["expr"])
 
 
-def check(program: str, folder: Path, series: dict[str, str], expected: list[tuple[str, str, list]]) -> None:
-    """See what queries return at a time, with a value of each series a minute: samples by labels."""
+def check(
+    program: str,
+    folder: Path,
+    series: dict[str, str],
+    expected: list[tuple[str, str, list]],
+    rules: tuple[str, ...] = (),
+) -> None:
+    """See what queries return at a time, with a value of each series a minute and these groups of the rules: samples by
+    labels.
+    """
+    groups = yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"] if rules else []
+    (folder / "rules.yml").write_text(yaml.safe_dump({"groups": [one for one in groups if one["name"] in rules]}))
     case = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
@@ -42,7 +53,9 @@ def check(program: str, folder: Path, series: dict[str, str], expected: list[tup
             for expr, time, samples in expected
         ],
     }
-    (folder / "case.yml").write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [case]}))
+    (folder / "case.yml").write_text(
+        yaml.safe_dump({"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [case]})
+    )
     promtool.run(program, "test", "rules", folder / "case.yml")
 
 
@@ -403,6 +416,23 @@ def test_alerts_of_one_name_are_one_row_and_the_tiles_count_rows(program, tmp_pa
             (query("fabric-overview-Hidden"), "5m", [("{}", 1)]),
         ],
     )
+
+
+def test_an_alert_on_a_rail_at_another_leaf_has_this_leaf_and_its_port(program, tmp_path):
+    """From the alert, as Prometheus records it, to the cells of its row."""
+    labels = (
+        f'{HOST},host="gpu-001",alertname="FabricRailMiscabled",severity="warning",layer="rdma",device="eth7",rail="7",'
+        'leaf="leaf-02",leaf_port="Ethernet1/3"'
+    )
+    series = {f'ALERTS{{{labels},alertstate="firing"}}': "1x9", f"ALERTS_FOR_STATE{{{labels}}}": "60x9"}
+    targets = PANELS["fabric-overview-Alerts that fire or are pending"]["targets"]
+    cells = {"host": "gpu-001", "rail": "7", "device": "eth7", "switch": "leaf-02", "port": "Ethernet1/3"}
+    row = 'row="warning/cause/FabricRailMiscabled/"'
+    expected = []
+    for label, text in cells.items():
+        (expr,) = [substituted(one["expr"]) for one in targets if f"(row, {label})" in one["expr"][:40]]
+        expected.append((f"0 * ({expr})", "8m", [(f'{{{row},{label}="{text}"}}', 0)]))
+    check(program("promtool"), tmp_path, series, expected, ("fabric-firing", "fabric-consequences"))
 
 
 LOADED = {f"instance:fabric_exporter_build_info:info{{{HOST}}}": "1x30"}
