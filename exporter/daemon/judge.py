@@ -150,7 +150,8 @@ class Judge:
         found = []
         for (name, published_port, kind), one in retained.states().items():
             port, job = split_port_and_job(published_port)
-            found.append(Event(kind, PortLocation(name, port), one.since + clock, one.value, one.text, job))
+            quiet = None if one.quiet_since is None else one.quiet_since + clock
+            found.append(Event(kind, PortLocation(name, port), one.since + clock, one.value, one.text, job, quiet))
         return found
 
     def _fabric(self) -> Fabric:

@@ -136,7 +136,9 @@ class Relay:
             port = port_with_job(one.port.port, one.job)
             key = (one.port.name, port, one.kind, one.since)
             since[key] = self._since.get(key, one.since + clock)
-            messages.append(((key[0], key[1]), make_state(one.kind, since[key], one.number, one.value, one.detail)))
+            quiet = None if one.quiet_since is None else one.quiet_since + clock
+            message = make_state(one.kind, since[key], one.number, one.value, one.detail, quiet)
+            messages.append(((key[0], key[1]), message))
         self._since = since
         self._states = len(messages)
         if self._publisher is not None:

@@ -52,6 +52,7 @@ class StateMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             two publications has another number.
         value: Value in the base unit of the kind; None where the kind has no value.
         text: Description for people.
+        quiet_since: Unix time of the last increase, if a state that counts them has had none for minutes; else None.
         version: Version of the format.
     """
 
@@ -61,6 +62,7 @@ class StateMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     number: Count
     value: Number | None = None
     text: Line = ""
+    quiet_since: Seconds | None = None
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,10 +111,19 @@ def split_port_and_job(name: str) -> tuple[str, str]:
     return port, job
 
 
-def make_state(kind: str, since: float, number: int = 1, value: float | None = None, text: str = "") -> StateMessage:
+def make_state(
+    kind: str,
+    since: float,
+    number: int = 1,
+    value: float | None = None,
+    text: str = "",
+    quiet_since: float | None = None,
+) -> StateMessage:
     """Return a message of the current version; the text is truncated and made printable."""
     text = printable(text[:MAX_TEXT])
-    return StateMessage(version=VERSION, kind=kind, since=since, number=number, value=value, text=text)
+    return StateMessage(
+        version=VERSION, kind=kind, since=since, number=number, value=value, text=text, quiet_since=quiet_since
+    )
 
 
 def states_by_key(active: Iterable[tuple[PortAddress, StateMessage]]) -> dict[StateKey, StateMessage]:
@@ -126,7 +137,8 @@ def state_changes(before: States, after: States) -> list[tuple[str, bytes]]:
 
     Returns:
         Topics and payloads; an empty payload clears its topic. States that ended come first. A state whose value or
-        text changed is not published again: those of an error rate change all the time.
+        text changed is not published again: those of an error rate change all the time. One that becomes quiet, or
+        is not any more, is.
     """
     ended = [(event_topic(*key), b"") for key in before if key not in after]
     begun = [(key, one) for key, one in after.items() if key not in before or not _is_same(before[key], one)]
@@ -134,7 +146,9 @@ def state_changes(before: States, after: States) -> list[tuple[str, bytes]]:
 
 
 def _is_same(one: StateMessage, other: StateMessage) -> bool:
-    return (one.since, one.number) == (other.since, other.number)
+    """Whether both are one state, quiet in both or in neither: the time varies with the offset of the clocks."""
+    same = (one.since, one.number) == (other.since, other.number)
+    return same and (one.quiet_since is None) == (other.quiet_since is None)
 
 
 def encode(message: StateMessage | Presence) -> bytes:

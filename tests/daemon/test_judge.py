@@ -84,6 +84,18 @@ def test_a_slow_network_is_attributed_to_a_degraded_port(caplog):
     assert "mlx5_0:1" in line
 
 
+@pytest.mark.parametrize(("quiet", "confidence"), [(None, 0.56), (300.0, 0.112)])
+def test_a_port_that_is_quiet_since_before_the_symptom_is_hardly_its_cause(quiet, confidence):
+    """Lost blocks have a weight of 0.8, at ports that ranks may use 0.7 of it, and a fifth of it if they were over."""
+    now = time()
+    lost = make_state("fec_uncorrectable", now - 400, 1, 900.0, quiet_since=None if quiet is None else now - quiet)
+    retained = GivenStates()
+    retained.given = {("gpu-2", "mlx5_0:1", lost.kind): lost}
+    last = run(Judge(jobs.JobKnowledge, lambda: retained, list), (15, FAST), (15, SLOW))[-1]
+    key = ("cause_confidence", "llm", lost.kind, "gpu-2", "mlx5_0:1", "", "")
+    assert last[key] == pytest.approx(confidence)
+
+
 def timings_of_hosts_with_two(*ports):
     """Return timings of a job whose ranks have these nearest ports."""
 

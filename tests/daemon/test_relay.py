@@ -109,6 +109,15 @@ def test_states_from_a_job_log_are_published_beside_states_of_the_port():
     ]
 
 
+def test_a_quiet_state_has_the_unix_time_of_its_last_increase(monkeypatch):
+    made, publisher = relay()
+    monkeypatch.setattr("exporter.daemon.relay.time", lambda: 1e9)
+    monkeypatch.setattr("exporter.daemon.relay.monotonic", lambda: 500.0)
+    made.publish_states([PortState("symbol_errors", PortLocation("gpu-1", "eth0"), 100.0, 1, 9.0, quiet_since=300.0)])
+    (shown,) = publisher.states
+    assert [one.quiet_since for one in shown.values()] == [1e9 - 200]
+
+
 def test_a_continuing_state_is_unchanged_when_the_clocks_drift(monkeypatch):
     made, publisher = relay()
     on = [PortState("link_down", PortLocation("gpu-1", f"mlx5_{one}:1"), 123.456 + one, 1, 1.0) for one in range(8)]

@@ -206,6 +206,16 @@ def test_a_state_that_began_again_is_published_again():
     assert state_changes({}, {}) == []
 
 
+def test_a_state_is_published_again_when_it_becomes_quiet_and_when_it_goes_on():
+    goes_on, quiet, drifted = (
+        states.states_by_key([(LEAF, make_state("errors", 10.0, quiet_since=time))]) for time in (None, 40.0, 40.001)
+    )
+    ((topic, payload),) = state_changes(goes_on, quiet)
+    assert states.decode_state(topic, payload)[1].quiet_since == 40.0
+    assert len(state_changes(quiet, goes_on)) == 1
+    assert state_changes(quiet, drifted) == []
+
+
 @given(
     st.dictionaries(st.integers(0, 5), st.integers(1, 3), max_size=5),
     st.dictionaries(st.integers(0, 5), st.integers(1, 3), max_size=5),

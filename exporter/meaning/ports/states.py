@@ -8,19 +8,16 @@ was up before: ports that are not in use are not a state.
 Times are those of the tables, monotonic; publishers convert them.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp
 from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.core.table import Column, LabelValues, Table
 from exporter.core.vocabulary import EXPECTED_SPEED, SPEED
+from exporter.meaning.ports.counter_meters import CounterMeter, Place, measured
 from exporter.meaning.ports.state_rules import (
-    EXPLAINED_SECONDS,
     LINK_DOWN,
-    MIN_PACKETS_PER_SECOND,
     POWER_LOW,
     RULES,
     TOO_HOT,
@@ -33,6 +30,9 @@ CLEAR_SECONDS = 60.0
 
 FORGET_SECONDS = 120.0
 """Seconds without a reading after which the states of a port are dropped."""
+
+QUIET_SECONDS = 120.0
+"""Seconds without an increase after which a state that counts them over a longer window is quiet."""
 
 MAX_PORTS = 131_072
 """Rows of one kind whose ports are kept; those of further rows are parsed each time."""
@@ -66,6 +66,7 @@ class PortState:
         value: A share, a count, a temperature; 0 or 1 for levels.
         detail: The priority or lane, if it is about one of several.
         job: The job whose log contains it; empty if it is measured on the port itself.
+        quiet_since: Time of the last increase, if there was none for QUIET_SECONDS; None if it goes on.
     """
 
     kind: str
@@ -75,27 +76,7 @@ class PortState:
     value: float
     detail: str = ""
     job: str = ""
-
-
-@dataclass(slots=True)
-class CounterMeter:
-    """Counters of one row at its last reading, and the values computed from them.
-
-    Attributes:
-        time: Time of the reading.
-        counters: Values by ending.
-        amount: Numerator of the mean, with exponential decay over the window.
-        base: Denominator of the mean, likewise.
-        rises: Times and amounts of increases within the window.
-        explained: Last time at which a counter that explains the state increased.
-    """
-
-    time: float
-    counters: dict[str, float]
-    amount: float = 0.0
-    base: float = 0.0
-    rises: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=64))
-    explained: float = float("-inf")
+    quiet_since: float | None = None
 
 
 @dataclass(slots=True)
@@ -106,6 +87,7 @@ class StateHistory:
         active: Whether it is active.
         since: Time at which it began.
         above: Time at which it was last above the threshold.
+        last: Time of the last increase, for those that count increases; else as above.
         read: Time of the last reading.
         number: Number of times that it began.
         value: Last value.
@@ -117,6 +99,7 @@ class StateHistory:
     active: bool = False
     since: float = 0.0
     above: float = 0.0
+    last: float = 0.0
     number: int = 0
     value: float = 0.0
     detail: str = ""
@@ -158,7 +141,7 @@ class RowPorts(dict[LabelValues, tuple[PortLocation, str]]):
 class PortStateMemory:
     """State of all ports. Changed in place: there may be a hundred thousand."""
 
-    meters: dict[tuple[int, LabelValues], CounterMeter] = field(default_factory=dict)
+    meters: dict[Place, CounterMeter] = field(default_factory=dict)
     histories: dict[tuple[PortLocation, str], StateHistory] = field(default_factory=dict)
     ports: dict[tuple[tuple[str, ...], str], RowPorts] = field(default_factory=dict)
 
@@ -168,7 +151,7 @@ class PortStateMemory:
 
 
 class StateReading(NamedTuple):
-    """Value of one state from one row, and whether it is above the threshold."""
+    """Value of one state from one row, whether it is above the threshold, and the time of the last increase."""
 
     port: PortLocation
     kind: str
@@ -176,6 +159,7 @@ class StateReading(NamedTuple):
     above: bool
     value: float
     detail: str = ""
+    last: float | None = None
 
 
 def step(memory: PortStateMemory, tables: Iterable[Table], host: str, now: float) -> list[PortState]:
@@ -197,7 +181,15 @@ def step(memory: PortStateMemory, tables: Iterable[Table], host: str, now: float
         del memory.meters[place]
     active = {key: history for key, history in memory.histories.items() if history.active}
     return [
-        PortState(kind, port, history.since, history.number, history.value, history.detail)
+        PortState(
+            kind,
+            port,
+            history.since,
+            history.number,
+            history.value,
+            history.detail,
+            quiet_since=history.last if history.read - history.last >= QUIET_SECONDS else None,
+        )
         for (port, kind), history in active.items()
         if (port, STRONGER_STATES.get(kind, "")) not in active
     ]
@@ -228,6 +220,7 @@ def _update_history(
         if not history.active:
             history.active, history.since, history.number = True, found.time, history.number + 1
         history.above, history.value, history.detail = found.time, found.value, found.detail
+        history.last = found.time if found.last is None else found.last
     elif history.active and (key[1] in IMMEDIATE_STATES or found.time - history.above >= CLEAR_SECONDS):
         history.active = False
 
@@ -254,13 +247,14 @@ def _read(memory: PortStateMemory, place: int, rule: PortRule, table: Table, hos
             is_met = value == rule.threshold if rule.form is Form.LEVEL else (value or 0.0) > rule.threshold
             found = None if value is None else (is_met, value)
         elif rule.form is Form.FILL:
-            found = _measured(memory, (place, key), rule, _utilization(table, rule, row), time)
+            found = measured(memory.meters, (place, key), rule, _utilization(table, rule, row), time)
         else:
-            found = _measured(memory, (place, key), rule, _counters(table, rule, row), time)
+            found = measured(memory.meters, (place, key), rule, _counters(table, rule, row), time)
         if found is not None:
             port, detail = ports[key]
             if found[0] or rule.kind == LINK_DOWN or (port, rule.kind) in memory.histories:
-                yield StateReading(port, rule.kind, time, *found, detail)
+                last = memory.meters[place, key].last_rise if rule.form is Form.RISE else None
+                yield StateReading(port, rule.kind, time, *found, detail, last)
 
 
 def _port(names: tuple[str, ...], key: LabelValues, host: str) -> tuple[PortLocation, str]:
@@ -301,70 +295,6 @@ def _utilization(table: Table, rule: PortRule, row: int) -> dict[str, float]:
     speeds = [one for ending in limits if (one := _number(table, ending, row))]
     rates = [one for way in rule.ways if (one := _number(table, way[0], row)) is not None]
     return {"fill": max(rates) / min(speeds)} if speeds and rates else {}
-
-
-def _measured(
-    memory: PortStateMemory, place: tuple[int, LabelValues], rule: PortRule, counters: dict[str, float], time: float
-) -> tuple[bool, float] | None:
-    """Compare counters with those of the last reading; None for the first, and if one is missing or was reset."""
-    meter = memory.meters.get(place)
-    if meter is None and counters:
-        memory.meters[place] = CounterMeter(time, counters)
-    if meter is None or time <= meter.time:
-        return None
-    before, seconds = meter.counters, time - meter.time
-    meter.counters, meter.time = counters, time
-    if not counters:
-        return None
-    if rule.form is Form.FILL:
-        return _decayed_mean(meter, rule, counters["fill"] * seconds, seconds, seconds)
-    rises = {ending: value - before[ending] for ending, value in counters.items() if ending in before}
-    if any(rises.get(ending, 0) > 0 for ending in rule.unless):
-        meter.explained = time
-    wanted = [rises.get(ending, -1) for ending in counters if ending not in (rule.base, *rule.unless)]
-    if min(wanted) < 0:
-        return None
-    if rule.form is Form.RISE:
-        return _increase_in_window(meter, rule, sum(wanted), time)
-    return _share(meter, rule, sum(wanted), rises.get(rule.base) if rule.base else seconds, seconds)
-
-
-def _share(
-    meter: CounterMeter, rule: PortRule, amount: float, base: float | None, seconds: float
-) -> tuple[bool, float] | None:
-    """Return the share of time or packets; None if the counters cover different things, or were reset."""
-    if base is None or base < 0:
-        return None
-    if rule.form is Form.TIME:
-        return _decayed_mean(meter, rule, amount, base, seconds)
-    if amount > base:
-        return None
-    above, share = _decayed_mean(meter, rule, amount, base, seconds)
-    explained = meter.time - meter.explained <= EXPLAINED_SECONDS
-    return above and not explained and base >= MIN_PACKETS_PER_SECOND * seconds, share
-
-
-def _decayed_mean(
-    meter: CounterMeter, rule: PortRule, amount: float, base: float, seconds: float
-) -> tuple[bool, float]:
-    """Add to a mean with exponential decay.
-
-    Return whether it and the last interval are above the threshold, and the mean.
-    """
-    decay = exp(-seconds / rule.window)
-    meter.amount, meter.base = meter.amount * decay + amount, meter.base * decay + base
-    mean = meter.amount / meter.base if meter.base else 0.0
-    return mean > rule.threshold and amount > rule.threshold * base, mean
-
-
-def _increase_in_window(meter: CounterMeter, rule: PortRule, rise: float, time: float) -> tuple[bool, float]:
-    """Return whether the increases within the window reach the threshold, and their sum."""
-    if rise:
-        meter.rises.append((time, rise))
-    while meter.rises and time - meter.rises[0][0] > rule.window:
-        meter.rises.popleft()
-    risen = sum(one for _, one in meter.rises)
-    return risen >= rule.threshold and time - meter.explained > EXPLAINED_SECONDS, risen
 
 
 def _optics(memory: PortStateMemory, tables: Sequence[Table], host: str) -> Iterable[StateReading]:

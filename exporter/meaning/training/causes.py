@@ -42,9 +42,9 @@ MAX_CONFIDENCE = 0.95
 MAX_CAUSES = 10
 
 
-AFTER, SOON_AFTER, HARMLESS_SO_FAR, BEFORE_THE_JOB = 0.2, 0.6, 0.4, 0.7
+AFTER, SOON_AFTER, HARMLESS_SO_FAR, BEFORE_THE_JOB, OVER = 0.2, 0.6, 0.4, 0.7, 0.2
 """Weight of the time of an event that did not begin with the symptom: after it (more likely its consequence); shortly
-after it, which may be its own delay; long before it; before the job."""
+after it, which may be its own delay; long before it; before the job; or that was over before it."""
 
 VERDICT_DELAY_SECONDS = 60.0
 """Maximum seconds from the begin of a symptom until its verdict: an event that began that much later is not later."""
@@ -166,7 +166,7 @@ def _weigh(symptom: Symptom, paths: Paths, event: Event, rule: CauseRule, *, job
     if affected is None:
         return None
     place = _place(symptom, affected.ranks)
-    time = _time(symptom, event.since)
+    time = _time(symptom, event)
     answers = [_Answer(affected.share, affected.reason), place, time]
     inside = verdict is Verdict.STRAGGLER and any(one.inside for one in symptom.judgement.ranks)
     if inside:
@@ -199,9 +199,14 @@ def _place(symptom: Symptom, affected: frozenset[str]) -> _Answer:
     return _Answer(share, reason)
 
 
-def _time(symptom: Symptom, since: float) -> _Answer:
-    """Answer whether an event began with the symptom."""
+def _time(symptom: Symptom, event: Event) -> _Answer:
+    """Answer whether an event began with the symptom. One that was over before may have an effect only on a hang."""
+    since = event.since
     before = symptom.since - since
+    if event.quiet_since is not None and symptom.judgement.verdict is not Verdict.HANG:
+        gap = symptom.since - event.quiet_since
+        if gap > VERDICT_DELAY_SECONDS:
+            return _Answer(OVER, f"it was over {span_text(gap)} before the symptom was reported")
     if before < -VERDICT_DELAY_SECONDS:
         return _Answer(AFTER, f"it began {span_text(-before)} after the symptom: more likely a consequence")
     if before < 0:

@@ -36,7 +36,7 @@ class Rank(NamedTuple):
 class Event(NamedTuple):
     """An active state of a port; of a host if the port is empty, and of one job if it is from a log.
 
-    Times are of the same clock as that of the symptom.
+    Times are of the same clock as that of the symptom; that of the last increase is None if it goes on.
     """
 
     kind: str
@@ -45,6 +45,7 @@ class Event(NamedTuple):
     value: float | None = None
     detail: str = ""
     job: str = ""
+    quiet_since: float | None = None
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,24 @@ def test_a_state_ends_after_a_minute_and_may_begin_again():
     assert {number for _, number in shown[-1]} == {2}
 
 
+def test_a_count_of_increases_is_quiet_two_minutes_after_the_last_one_until_the_next():
+    """One each ten seconds, the last one at 20 s, and another at 200 s; the count covers ten minutes."""
+    totals = [0, 1, 2, *[2] * 17, 3, 3]
+    states = course(NIC, [{"fec_uncorrectable_blocks_total": one} for one in totals])
+    assert [[one.quiet_since for one in found] for found in states] == [
+        [],
+        *[[None]] * 13,
+        *[[20.0]] * 6,
+        [None],
+        [None],
+    ]
+
+
+def test_a_state_of_now_is_never_quiet():
+    states = course(RDMA, [{"link_up": one} for one in (1, *[0] * 20)])
+    assert [one.quiet_since for found in states for one in found] == [None] * 20
+
+
 def test_one_busy_interval_is_not_a_state():
     states = course(NIC, paused([0.0] * 30 + [0.9]), divisor=1_000_000)
     assert states[-1] == []  # 9 s of 310: as the alert, which takes the mean of five minutes

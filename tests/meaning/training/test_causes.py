@@ -327,6 +327,32 @@ def test_causes_are_ordered_by_time():
     assert [one.port.name for one in causes(SLOW, [late, early], FABRIC)] == ["b2", "b1"]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "quiet", "confidence"),
+    [
+        (Verdict.NETWORK, None, 0.8),
+        (Verdict.NETWORK, 60.0, 0.8),  # the verdict is given a minute after the begin of its symptom at the latest
+        (Verdict.NETWORK, 61.0, 0.16),
+        (Verdict.NETWORK, -300.0, 0.8),
+        (Verdict.HANG, 240.0, 0.4),  # what is stuck stays so
+    ],
+)
+def test_an_event_that_was_over_before_the_symptom_is_hardly_its_cause(verdict, quiet, confidence):
+    lost = event("fec_uncorrectable", before=500.0, value=900)
+    if quiet is not None:
+        lost = lost._replace(quiet_since=SYMPTOM_AT - quiet)
+    (cause,) = causes(symptom(verdict), [lost], FABRIC)
+    assert cause.confidence == pytest.approx(confidence)
+
+
+def test_blocks_that_were_lost_in_an_earlier_fault_are_behind_a_full_uplink():
+    lost = event("fec_uncorrectable", "a2", before=500.0, value=900)._replace(quiet_since=SYMPTOM_AT - 480.0)
+    full = event("link_full", "leaf1", "up", value=0.95)
+    found = causes(SLOW, [lost, full], FABRIC)
+    assert [one.kind for one in found] == ["link_full", "fec_uncorrectable"]
+    assert "it was over 8 min before the symptom was reported" in found[1].reasons
+
+
 # --- stragglers and hangs
 
 
