@@ -22,8 +22,9 @@ INTERVAL = "5s"
 DIVIDE = 20
 """All times of alerts are divided by this, so that they fire within minutes."""
 
-THRESHOLDS = "source_stale:\n  age: 60m\nrecords:\n  now: 20m\n"
-"""Values before the division: sources that are read once a minute are not stale after 15 s, and 6 s are two scrapes."""
+THRESHOLDS = "source_stale:\n  age: 60m\nrecords:\n  now: 20m\n  gone: 3h\n"
+"""Values before the division: sources that are read once a minute are not stale after 15 s, 6 s are two scrapes, and an
+adapter that is lost is remembered until the pictures are taken."""
 
 START = 120.0
 """Seconds in which a cluster has to start."""
