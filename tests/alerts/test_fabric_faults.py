@@ -35,7 +35,7 @@ OWN_THRESHOLDS = "source_stale:\n  age: 60m\nlink_flapping:\n  window: 20m\n"
 down three times in a minute."""
 
 PATIENCE = 900.0
-"""Seconds after which what has not arrived does not; beside other work all has arrived after 540."""
+"""Seconds after which what has not arrived does not; beside other work all has arrived after 550."""
 
 
 def complete(notices: list[Notice], run: Run) -> bool:
