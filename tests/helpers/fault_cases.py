@@ -98,8 +98,8 @@ WITH_LOGS = (
         ({"host": "gpu-004", "device": "eth4", "rail": "2"},),
         ("FabricOpticsReceivePowerLow", "FabricLinkErrors", "FabricRetransmissions"),
     ),
-    # Exporters compare uplinks by the bytes of a minute, so that these differ when the spine is back. The page needs two
-    # minutes of that by the shipped times, and six seconds by the divided ones.
+    # Exporters compare uplinks by the bytes of a minute, so that these differ when the spine is back. The page needs
+    # two minutes of that by the shipped times, and six seconds by the divided ones.
     Case(
         "spine-gone:spine-03@195s-245s",
         "ticket",
