@@ -6,16 +6,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-LINE = re.compile(r"\d\d:\d\d:\d\d (\w+) +(firing|resolved) +(\w+)\{(.*?)\} (.*)")
+LINE = re.compile(r"(\d\d:\d\d:\d\d) (\w+) +(firing|resolved) +(\w+)\{(.*?)\} (.*)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
 class Notice:
-    """An alert that a receiver got."""
+    """An alert that a receiver got, some seconds after the start of the demo."""
 
+    seconds: float
     receiver: str
     status: str
     alert: str
@@ -46,9 +48,20 @@ class DemoCluster:
 
     @property
     def notices(self) -> list[Notice]:
-        """The alerts so far."""
+        """The alerts so far. It writes to standard error at its start, and no more while it runs."""
         found = map(LINE.match, (self.folder / "out").read_text().splitlines())
-        return [Notice(one[1], one[2], one[3], dict(LABEL.findall(one[4])), one[5]) for one in found if one]
+        began = datetime.fromtimestamp((self.folder / "err").stat().st_mtime)  # noqa: DTZ006  # local time, as in lines
+        return [
+            Notice(_seconds(began, one[1]), one[2], one[3], one[4], dict(LABEL.findall(one[5])), one[6])
+            for one in found
+            if one
+        ]
+
+
+def _seconds(began: datetime, clock: str) -> float:
+    """Return the seconds until a time of day, which has no parts of a second."""
+    time = datetime.combine(began, datetime.strptime(clock, "%H:%M:%S").time())  # noqa: DTZ007
+    return (time - began.replace(microsecond=0)).total_seconds() % 86_400
 
 
 @contextmanager

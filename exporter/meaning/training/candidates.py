@@ -117,10 +117,15 @@ def candidate(
         return None
     recent = recent_steps(laps, now, (window[0], max(window[1], _least_laps(members))))
     costs = [laps[number][1] for number in recent]
-    usual = ALIKE_TIMES * median(max(one.values(), default=0.0) for one in costs)
-    # A long pause of another rank in one step hides a rank that is late in each: then the usual costs count alone.
-    shortened = [{name: min(cost, usual) for name, cost in one.items()} for one in costs]
-    for names in {_apart(costs, members): None, _apart(shortened, members): None}:
+    latest = [max(one.values(), default=0.0) for one in costs]
+    if sum(latest) / 1e6 / len(recent) / seconds < MIN_KEPT_LOSS:
+        return None
+    attempts = {_apart(costs, members): None}
+    usual = ALIKE_TIMES * median(latest)
+    if max(latest) > usual:
+        # A long pause of another rank in one step hides a rank that is late in each: then the usual costs count alone.
+        attempts[_apart([{name: min(cost, usual) for name, cost in one.items()} for one in costs], members)] = None
+    for names in attempts:
         least = MIN_KEPT_LOSS if names in kept else MIN_LOSS * (1 + MORE_LOSS * (len(names) - 1))
         found = _examined(laps, recent, names, members, seconds, window, least)
         if found is not None:

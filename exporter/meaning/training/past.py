@@ -84,6 +84,10 @@ class Work(NamedTuple):
         """Return whether the time of one may be compared with the time of the other."""
         return self[:3] == other[:3] and all(map(_are_close, self[3:], other[3:]))
 
+    def closeness(self, other: "Work") -> float:
+        """Return the smaller number of bytes over the larger one, 1 for as many."""
+        return min(self.size, other.size) / max(self.size, other.size, 1.0)
+
 
 LevelKey = Work | Shape
 """What a level is of: steps with some work, or bus bandwidth of some shape."""
@@ -137,7 +141,9 @@ class Past:
         """Return the level of a key, or of another one for the same work; a new one if there is none."""
         found = key
         if key not in self.levels and isinstance(key, Work):
-            found = next((one for one in self.levels if isinstance(one, Work) and one.is_like(key)), key)
+            # Work between two levels is like both: were samples of it by turns of each, few would be compared.
+            alike = [one for one in self.levels if isinstance(one, Work) and one.is_like(key)]
+            found = max(alike, key=lambda one: (self.levels[one].best is not None, one.closeness(key)), default=key)
         level = self.levels.pop(found, None) or Level()
         while len(self.levels) >= MAX_LEVELS:
             del self.levels[next(iter(self.levels))]

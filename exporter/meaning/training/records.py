@@ -23,7 +23,7 @@ operation."""
 MAX_SPEEDS = 64
 """Operations of one kind and size, settled at one time, whose speed is stored."""
 
-MOST_ARRIVALS = 0.8
+MOST_ARRIVALS = 0.5
 """Share of the ranks whose arrivals must be known in …"""
 
 USUAL_ARRIVALS = 0.8
@@ -290,7 +290,7 @@ class Communicator:
         arrivals: Operations that were compared, by kind, until they are taken as evidence on steps.
         ticks: Sums of what was settled at one time.
         bus: Traffic in all ticks by kind and size.
-        arrivals_known: Share of the operations whose arrivals are known of nearly all ranks; older ones count less.
+        arrivals_known: Share of the operations whose arrivals are known of most ranks; older ones count less.
         longest_pause: Longest time in seconds between two of them; older ones count less.
     """
 
@@ -317,10 +317,10 @@ class Communicator:
 
         Where arrivals are often unknown, all operations are compared by their times: one is not like the other.
         """
-        reported, known = len(pending.times), len(pending.waits)
-        self.arrivals_known += ((known >= MOST_ARRIVALS * reported) - self.arrivals_known) * ARRIVALS_WEIGHT
-        is_usual = self.arrivals_known >= USUAL_ARRIVALS
-        return pending.waits if is_usual and known >= 2 and 2 * known >= reported else pending.times
+        known = len(pending.waits)
+        is_known = known >= max(MOST_ARRIVALS * len(pending.times), 2)
+        self.arrivals_known += (is_known - self.arrivals_known) * ARRIVALS_WEIGHT
+        return pending.waits if is_known and self.arrivals_known >= USUAL_ARRIVALS else pending.times
 
     def began_again(self, since: float) -> bool:
         """Return whether all ranks that reported since a time are far below earlier numbers: it was restarted."""

@@ -26,6 +26,7 @@ from exporter.meaning.training.teeth import (
     are_last_in_turns,
     find_teeth,
     is_growing,
+    is_later_than,
     is_same_rank_last,
 )
 
@@ -274,10 +275,10 @@ def _conclude(
     series = steps.series.get(clock)
     period = _period_of_clock(steps, groups, counted, clock)
     span = steps.snapshots[-1].time - steps.snapshots[0].time
-    if counted[clock] < period * MIN_STEPS or span <= 0 or may_be_longer or not _is_clock(groups, clock, series, steps):
+    number = counted[clock] / period
+    if number < MIN_STEPS or span <= 0 or may_be_longer or not _is_clock(groups, clock, series, steps, span / number):
         steps.seconds, steps.counts = None, {}
         return
-    number = counted[clock] / period
     steps.seconds = span / number
     counts: dict[StreamName, int] = {}
     for group, streams in groups.items():
@@ -331,7 +332,9 @@ def _repeats(period: int, times: int, expected: float) -> bool:
     return 1 <= times <= MAX_REPEATS and abs(period * times - expected) <= max(1.0, expected / 8)
 
 
-def _is_clock(groups: dict[Group, list[StreamName]], clock: Group, series: Series | None, steps: Steps) -> bool:
+def _is_clock(
+    groups: dict[Group, list[StreamName]], clock: Group, series: Series | None, steps: Steps, seconds: float
+) -> bool:
     """Return whether one operation, or one period, of the clock is one step.
 
     Args:
@@ -339,6 +342,7 @@ def _is_clock(groups: dict[Group, list[StreamName]], clock: Group, series: Serie
         clock: The group with the fewest.
         series: Its series.
         steps: What is known of the steps.
+        seconds: Seconds of a step, if it is.
     """
     begun = None if series is None else series.begun
     lasted = 0.0 if begun is None else steps.snapshots[-1].time - begun
@@ -347,6 +351,8 @@ def _is_clock(groups: dict[Group, list[StreamName]], clock: Group, series: Serie
         return True
     if series is None or series.pattern is not None:
         return series is not None or len(steps.series) >= MAX_GROUPS
+    if series.values and is_later_than(series.values, seconds * 1e6):
+        return False
     was_one = any(steps.counts.get(stream) == 1 for stream in groups[clock])
     if lasted < SEARCHED_SECONDS or (not was_one and is_same_rank_last(series.values)):
         return lasted >= MAX_COUNTED_SECONDS and not are_last_in_turns(series.values)

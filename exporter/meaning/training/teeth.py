@@ -220,6 +220,11 @@ def is_growing(values: Mapping[int, Lateness]) -> bool:
     return sum(change > FLOOR for change in changes) >= GROWING * max(len(changes), 1)
 
 
+def is_later_than(values: Mapping[int, Lateness], microseconds: float) -> bool:
+    """Return whether the last rank is usually later than that: where each operation blocks, it cannot be by a step."""
+    return median(one.last for one in values.values()) > microseconds
+
+
 def are_last_in_turns(values: Mapping[int, Lateness]) -> bool:
     """Return whether several ranks are each the last of many operations in a row: these are of one step."""
     counts = Counter(one.rank for one in values.values() if one.rank)

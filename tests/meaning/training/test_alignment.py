@@ -11,6 +11,8 @@ from exporter.meaning.training.alignment import Collectives, size_bucket
 from exporter.meaning.training.records import (
     SETTLED_WINDOW,
     Arrivals,
+    Communicator,
+    Pending,
     RecentTraffic,
     SettledNumbers,
     Stream,
@@ -276,3 +278,15 @@ def test_settled_numbers_match_a_set_within_their_window():
         highest = max(expected)
         recent = range(max(highest - SETTLED_WINDOW + 1, 0), highest + 10)
         assert [one in numbers for one in recent] == [one in expected for one in recent]
+
+
+def test_operations_are_compared_by_arrivals_while_those_of_half_of_the_ranks_are_known():
+    """Records of a quarter of the ranks are lost now and then: one operation must not be compared unlike the next."""
+    communicator = Communicator(8, 2, 8, 0.0, "gpu-0")
+    for number in range(200):
+        times = {str(rank): 1000.0 for rank in range(8)}
+        waits = {str(rank): 2000.0 for rank in range(4 + number % 5)}
+        assert communicator.comparable(Pending(0.0, 1e6, "gpu-0", times, waits)) == waits
+    few = [communicator.comparable(Pending(0.0, 1e6, "gpu-0", times, {"0": 2000.0, "1": 1.0})) for _ in range(50)]
+    assert few == [times] * 50
+    assert communicator.arrivals_known < 0.5, "arrivals have been unknown in most of the latest operations"

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from exporter.meaning.training.patterns import find_pattern, is_passed_on, without_missing
-from exporter.meaning.training.teeth import Lateness, Pattern, are_last_in_turns, find_teeth, is_growing
+from exporter.meaning.training.teeth import Lateness, Pattern, are_last_in_turns, find_teeth, is_growing, is_later_than
 
 
 def series(period, steps, place, *, first=0, seed=1, rank=lambda step, chance: str(step % 7)):
@@ -143,6 +143,15 @@ def test_passes_that_block_are_no_ramp_where_steps_differ_in_how_late_ranks_are(
 def test_lateness_grows_in_a_ramp_and_not_where_a_rank_begins_to_be_late():
     assert is_growing(series(40, 2, lambda step, at, chance: (4000.0 * (at + 1), chance.uniform(0, 1e4))))
     assert not is_growing(series(1, 80, lambda step, at, chance: (1e5 * (step > 40) + chance.uniform(0, 1e3), 0.0)))
+
+
+def test_a_rank_that_is_later_than_an_operation_takes_is_late_from_the_one_before():
+    """Buckets of 12 ms, behind which it is late by 100 to 200 ms; and operations that block for a step of 600 ms."""
+    carried = series(40, 40, lambda step, at, chance: (1e5 + 2500.0 * at, 0.0))
+    assert is_later_than(carried, 12e3)
+    assert not is_later_than(carried, 600e3)
+    paused = series(40, 40, lambda step, at, chance: (6e7 if step == 20 else 1e3, 0.0))
+    assert not is_later_than(paused, 12e3), "a long pause of one step"
 
 
 def test_ranks_that_are_last_in_turns_show_that_a_step_has_several_operations():

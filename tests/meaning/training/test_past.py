@@ -126,3 +126,17 @@ def test_levels_of_one_job_are_bounded():
         past.restore(found, {f"bus_bandwidth AllReduce {size} 2 2": 1e9})
     assert len(found.levels) == past.MAX_LEVELS
     assert "bus_bandwidth AllReduce 999 2 2" in past.best_levels(found)
+
+
+def test_work_between_two_levels_is_always_compared_with_the_best():
+    """Sizes are measured: once off by a third, and between the two levels afterwards."""
+    one = past.Past()
+    past.restore(one, {"steps AllReduce 2 2 9 1000": 2.0})
+    assert one.level(past.Work("AllReduce", 2, 2, 9, 1300)).best is None
+    assert [one.level(past.Work("AllReduce", 2, 2, 9, 1180)).best for _ in range(4)] == [2.0] * 4
+
+
+def test_work_between_two_best_levels_is_compared_with_the_closest():
+    one = past.Past()
+    past.restore(one, {"steps AllReduce 2 2 9 1000": 2.0, "steps AllReduce 2 2 9 1300": 1.5})
+    assert [one.level(past.Work("AllReduce", 2, 2, 9, size)).best for size in (1200, 1100, 1200)] == [1.5, 2.0, 1.5]
