@@ -7,9 +7,10 @@ one row, with the place if it is one, else with the names of the first two, and 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from grafana_foundation_sdk.models import dashboard as model
 from panels import FAINT, FULL, HEIGHT, Panel, meaning, number
 from tables import Column, table_of
-from training_joins import first_cause, in_words
+from training_joins import STEPS_NOT_NETWORK, STEPS_OF_ALL, first_cause, in_words
 
 SEVERITIES = meaning(
     {
@@ -34,6 +35,23 @@ PARTS: Mapping[str, tuple[str, str]] = MappingProxyType({"host": ("rail", " rail
 
 PLURALS: Mapping[str, str] = MappingProxyType({"rail": "rails", "device": "devices", "port": "ports", "rank": "ranks"})
 """Labels of parts of a place, and words for several of them, which are counted."""
+
+WITHOUT_PORT = meaning(
+    {
+        "compute": ("computing of a late rank", "text"),
+        "process": ("a process went no further", "text"),
+        "work": ("uneven work", "text"),
+    }
+)
+"""Causes other than ports."""
+
+IN_WORDS = [
+    model.DynamicConfigValue(id_val="mappings", value=[WITHOUT_PORT]),
+    model.DynamicConfigValue(
+        id_val="thresholds", value={"mode": "absolute", "steps": [{"value": None, "color": "text"}]}
+    ),
+]
+"""Shows these, and any other text, without a colour: Grafana's own is green."""
 
 FIRST_CAUSE = "first_cause"
 """A column of alerts of jobs: the likeliest cause, with its place."""
@@ -97,7 +115,7 @@ def firing(
     """
     fire, pend = (f"min by (row, {', '.join(KEY)}) ({_alerts(_each(matchers, one))})" for one in ("!=", "="))
     rows = f'({fire} or label_join({pend}, "severity", " ", "severity", "role"))'
-    return table_of(
+    table = table_of(
         title,
         "What is wrong, where, and since when: the time at which it began. One that is pending fires if it lasts. A"
         " consequence is an alert that Alertmanager mutes, as another one that fires is its cause. The port is that of"
@@ -120,6 +138,7 @@ def firing(
             if name in (*KEY, *details)
         },
     )
+    return table.override_by_name(FIRST_CAUSE, IN_WORDS) if FIRST_CAUSE in details else table
 
 
 def number_of_rows(matchers: str) -> str:
@@ -169,7 +188,8 @@ def _alerts(matchers: Sequence[str], label: str = "") -> str:
 def _detail(matchers: Sequence[str], label: str) -> str:
     """Return the query for the value of a label in each row, or the number of its values."""
     if label == FIRST_CAUSE:
-        cause = in_words(f"max by (train_job, cause, name, port) ({first_cause('{}')})")
+        found = in_words(f"max by (train_job, cause, name, port) ({first_cause('{}')})")
+        cause = f'({found} or on (train_job) label_replace({STEPS_OF_ALL}, "{label}", "{STEPS_NOT_NETWORK}", "", ""))'
         of_jobs = [f'{one}, layer="nccl"' for one in matchers or ("",)]
         rows = f"group by (row, train_job) ({_alerts(of_jobs, 'train_job')})"
         return f"group by (row, {label}) ({rows} * on (train_job) group_left ({label}) {cause})"

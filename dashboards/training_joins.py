@@ -82,7 +82,11 @@ _STEPS, _NETWORK = (
     for one in ("step_time", "bus_bandwidth")
 )
 STEPS_ALONE = f"({_STEPS} unless on (train_job) {_NETWORK})"
-"""Jobs whose steps are slower, and whose network is not."""
+STEPS_OF_ALL = STEPS_ALONE.replace(', train_job=~"$train_job"', "")
+"""Jobs whose steps are slower, and whose network is not; the same on boards without a choice of jobs."""
+
+STEPS_NOT_NETWORK = "its steps, not the network"
+"""The first cause of these, if no other one is known."""
 
 BANDWIDTH = f"min by (train_job) (fabric_nccl_network_ratio{JOBS})"
 """Bus bandwidth between nodes of each job, over the expected one."""

@@ -1,6 +1,6 @@
 """The first screen of the dashboard of training jobs: what delays each, where, and since when."""
 
-from alert_tables import HIDDEN, firing, hidden
+from alert_tables import HIDDEN, IN_WORDS, firing, hidden
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.common import BigValueTextMode
 from panels import ANY, ANY_WARNS, EIGHTH, Limits, Panel, Query, lines, meaning, number, steps
@@ -43,23 +43,6 @@ VERDICTS = meaning(
     }
 )
 """The words of the tiles, which count the rows of the table."""
-
-WITHOUT_PORT = meaning(
-    {
-        "compute": ("computing of a late rank", "text"),
-        "process": ("a process went no further", "text"),
-        "work": ("uneven work", "text"),
-    }
-)
-"""Causes other than ports."""
-
-IN_WORDS = [
-    model.DynamicConfigValue(id_val="mappings", value=[WITHOUT_PORT]),
-    model.DynamicConfigValue(
-        id_val="thresholds", value={"mode": "absolute", "steps": [{"value": None, "color": "text"}]}
-    ),
-]
-"""Shows these, and any other text, without a colour: Grafana's own is green."""
 
 CLOCK = "dateTimeAsIsoNoDateIfToday"
 """Unit of a time of day, with the date if it was on another day."""
@@ -258,12 +241,16 @@ def _stragglers() -> Panel:
 
 
 def _alerts() -> list[Panel]:
-    which = (', train_job=~"$train_job"', ', train_job="", switch!=""')
+    which = (
+        ', train_job=~"$train_job"',
+        ', train_job="", switch!=""',
+        ', train_job="", alertname="FabricCollectorDisconnected"',
+    )
     table = firing(
         "Alerts of jobs, their hosts and switches",
         *which,
         details=("host", "rail", "switch", "port", "place"),
-        absent="no critical alert or warning of a job, its hosts or a switch fires or is pending",
+        absent="no critical alert or warning of a job, its hosts, a switch or a collector fires or is pending",
         width=18,
         height=7,
     )

@@ -514,7 +514,7 @@ def test_the_fullest_uplink_is_named_with_its_neighbour_if_that_is_known(program
 def test_an_alert_of_a_job_has_its_first_cause_and_its_place(program, tmp_path):
     """Of a hang, which is of all hosts, the port; of a cause that two hosts have alike, neither.
 
-    An alert about a port is a cause itself.
+    An alert about a port is a cause itself. Of a job whose steps are slower, and whose network is not, these are it.
     """
 
     def cause(job, name, port):
@@ -531,6 +531,12 @@ def test_an_alert_of_a_job_has_its_first_cause_and_its_place(program, tmp_path):
         cause("b", "gpu-001", "mlx5_0:1"): "0.9x30",
         cause("b", "gpu-002", "mlx5_0:1"): "0.9x30",
     }
+    slower = "fabric_nccl_regression_ratio"
+    for job, network in (("c", "1.01x30"), ("d", "1.3x30")):
+        series[firing("warning", "cause", "FabricJobSlower", layer="nccl", train_job=job)] = "9x30"
+        for measure, ratio in (("step_time", "1.3x30"), ("bus_bandwidth", network)):
+            of = f'job="fabric",instance="collector",train_job="{job}",measure="{measure}"'
+            series[f"{slower}{{{of}}}"] = ratio
     targets = PANELS["fabric-overview-Alerts that fire or are pending"]["targets"]
     (expr,) = [substituted(one["expr"]) for one in targets if "(row, first_cause)" in one["expr"]]
     row = 'row="critical/cause/FabricJobHang'
@@ -545,6 +551,7 @@ def test_an_alert_of_a_job_has_its_first_cause_and_its_place(program, tmp_path):
                 [
                     (f'{{{row}/a",first_cause="ack_timeouts gpu-003 mlx5_5:1"}}', 0),
                     (f'{{{row}/b",first_cause="ack_timeouts several places"}}', 0),
+                    ('{row="warning/cause/FabricJobSlower/c",first_cause="its steps, not the network"}', 0),
                 ],
             )
         ],
@@ -829,13 +836,15 @@ def test_what_is_pending_is_dimmer_than_what_fires():
 
 
 def test_alerts_of_a_job_of_its_hosts_and_of_switches_are_listed_and_those_of_other_hosts_are_not(program, tmp_path):
-    """The record has the job of a host."""
+    """The record has the job of a host. Without a broker no job has a verdict: that is listed too."""
     since = query("fabric-training-Alerts of jobs, their hosts and switches", "since")
     series = {
         firing("warning", "cause", "FabricLinkDegraded", train_job="a", host="gpu-001", rail="3"): "10x30",
         firing("warning", "cause", "FabricLinkErrors", host="gpu-009", rail="3"): "10x30",
         firing("warning", "cause", "FabricSwitchDown", switch="leaf-1"): "20x30",
         firing("warning", "cause", "FabricJobNetworkBound", train_job="a", place="all hosts"): "30x30",
+        firing("warning", "cause", "FabricCollectorDisconnected", place="collector"): "40x30",
+        firing("warning", "cause", "FabricSourceStale", place="gpu-009"): "40x30",
     }
     kind = 'severity="warning",role="cause"'
     expected = [
@@ -844,6 +853,7 @@ def test_alerts_of_a_job_of_its_hosts_and_of_switches_are_listed_and_those_of_ot
             ("FabricLinkDegraded", "a", ',train_job="a"', 10_000),
             ("FabricSwitchDown", "", "", 20_000),
             ("FabricJobNetworkBound", "a", ',train_job="a"', 30_000),
+            ("FabricCollectorDisconnected", "", "", 40_000),
         )
     ]
     check(program("promtool"), tmp_path, series, [(since, "5m", expected)])
