@@ -98,11 +98,13 @@ def find_pattern(values: Mapping[int, Lateness], before: Pattern | None = None) 
     if pattern is not None:
         return pattern
     periods = [find_period(row) for row in rows]
+    tried = {again}
     for row, period in zip(rows, periods, strict=True):
         near = None if period is None else _nearest(rows, period, period // NEAR)
-        pattern = _teeth_of(values, near, len(row))
+        pattern = None if near in tried else _teeth_of(values, near, len(row))
         if pattern is not None:
             return pattern
+        tried.add(near)
     pattern = _teeth_of(values, find_long_period(values, known), len(values))
     if pattern is not None:
         return pattern
