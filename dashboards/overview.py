@@ -77,6 +77,9 @@ _SINCE = f"1000 * min by (host) ({_ACTIVE}}})"
 ROWS_IN_SIGHT = 6
 """Rows of the table of alerts that fit."""
 
+_SILENT = "(1 - max by (switch) (fabric_switch_up{}))"
+"""1 for each switch whose last poll failed, else 0."""
+
 
 def now() -> list[Panel]:
     """Return the panels of the first screen."""
@@ -118,10 +121,13 @@ def _counts() -> list[Panel]:
         ),
         _tile(
             "Switches silent",
-            "Switches whose last poll failed: their metrics are missing.",
-            "sum(1 - max by (switch) (fabric_switch_up{}))",
+            "Switches whose last poll failed, with the name of the one if it is one: their metrics are missing.",
+            f"{_SILENT} == 1 and on () sum({_SILENT}) == 1"
+            f' or on () label_replace(sum({_SILENT}) == 0, "switch", "none", "", "")'
+            f' or on () label_replace(sum({_SILENT}), "switch", "several", "", "")',
             absent="no switches",
             link="fabric-switches",
+            name="{{switch}}",
         ),
         _tile(
             "Jobs held up",

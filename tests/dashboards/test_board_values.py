@@ -991,6 +991,15 @@ def test_batches_that_a_collector_accepts_are_not_lost(program, tmp_path):
     check(program("promtool"), tmp_path, series, [(expr, "20m", [("{}", 0.125)])])
 
 
+def test_a_switch_that_is_silent_alone_is_named(program, tmp_path):
+    up = {"leaf-1": "1x60", "leaf-2": "1x9 0x50", "leaf-3": "1x19 0x40"}
+    series = {f'fabric_switch_up{{{POLLER},switch="{switch}"}}': values for switch, values in up.items()}
+    expr = query("fabric-overview-Switches silent")
+    expected = {"5m": ("none", 0), "15m": ("leaf-2", 1), "25m": ("several", 2)}
+    checks = [(expr, time, [(f'{{switch="{name}"}}', value)]) for time, (name, value) in expected.items()]
+    check(program("promtool"), tmp_path, series, checks)
+
+
 MOST_DROPS = "fabric-overview-Most drops"
 
 
