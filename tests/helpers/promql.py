@@ -23,12 +23,19 @@ def exported() -> dict[str, set[str]]:
 
 
 def recorded(rules: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
-    """Return every series that rules record with the labels that it may have; rules may use what later ones record."""
+    """Return every series that rules record with the labels that it may have; rules may use what later ones record.
+
+    Those of alerts may have the labels that their expressions make.
+    """
+    rules = list(rules)
     written = [(one["record"], promql.parse(one["expr"]), one.get("labels", {})) for one in rules if "record" in one]
+    alerts = [promql.parse(one["expr"]) for one in rules if "alert" in one]
     found: dict[str, set[str]] = {}
     while True:
         before, found = found, {}
         known = exported() | before
+        of_alerts = known["ALERTS"].union(*(labels_of(one, known) for one in alerts))
+        known |= dict.fromkeys(("ALERTS", "ALERTS_FOR_STATE"), of_alerts)
         for name, expr, own in written:
             found.setdefault(name, set()).update(own, labels_of(expr, known))
         if found == before:

@@ -6,6 +6,7 @@ lost to it, now and over the last minutes: work that is imbalanced makes one ran
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from math import ceil, comb, log
 from statistics import median
 from typing import NamedTuple
@@ -133,9 +134,21 @@ def candidate(
     return None
 
 
-def won_without(laps: Sequence[Mapping[str, float]], names: frozenset[str], seconds: float) -> float:
-    """Return the seconds per second that a job would win without some names; see `candidate`."""
-    return sum(max(_gain(costs, names), 0.0) for costs in laps) / 1e6 / len(laps) / seconds
+def won_without(
+    laps: Sequence[Mapping[str, float]],
+    names: frozenset[str],
+    communicators: Sequence[AbstractSet[str]],
+    seconds: float,
+) -> float:
+    """Return the seconds per second that a job would win without some names; see `candidate`.
+
+    The last one in a communicator counts, and the middle communicator: each shows the same delay, with its own noise.
+    """
+    gains = (
+        median(_gain({name: costs[name] for name in members & costs.keys()}, names) for members in communicators)
+        for costs in laps
+    )
+    return sum(max(gain, 0.0) for gain in gains) / 1e6 / len(laps) / seconds
 
 
 def _least_laps(members: int) -> int:

@@ -108,14 +108,22 @@ def _named(
             continue
         if is_host:
             ranks_of = [rank for rank, host in job.hosts.items() if host in one.names]
-            recent = recent_steps(pool.laps, now, _steps_of(one, window))
-            won = won_without([pool.laps[number][1] for number in recent], frozenset(ranks_of), seconds)
-            stated = one._replace(loss=min(max(won, one.loss), 1.0))
+            stated = one._replace(loss=_loss_of_ranks(job, pool, one, frozenset(ranks_of), seconds, now, window))
             return [_suspect(rank, stated, pool) for rank in sorted(ranks_of, key=rank_order)], sorted(one.names)
         outside = loss_outside(job, one.names, pool, ordered, seconds, now, window) if pool.inside else one.loss
         stated = one._replace(loss=min(one.loss, outside))
         return [_suspect(rank, stated, pool) for rank in sorted(one.names, key=rank_order)], []
     return [], []
+
+
+def _loss_of_ranks(
+    job: Job, pool: Pool, host: Candidate, ranks: frozenset[str], seconds: float, now: float, window: Window
+) -> float:
+    """Return the seconds per second that the ranks of late hosts cost, at least what their middle ranks do."""
+    laps = [pool.laps[number][1] for number in recent_steps(pool.laps, now, _steps_of(host, window))]
+    members = [job.communicators[name].members.keys() for name in pool.communicators]
+    won = won_without(laps, ranks, [one for one in members if not one.isdisjoint(ranks)], seconds)
+    return min(max(won, host.loss), 1.0)
 
 
 def _steps_of(one: Candidate, window: Window) -> Window:
