@@ -189,3 +189,16 @@ def test_a_slow_host_costs_what_its_last_rank_costs():
     ranks, named_hosts = suspects(job, found, STEP, 0.0)
     assert named_hosts == ["c"]
     assert [one.loss for one in ranks] == [pytest.approx((320 - 20) / 1000 / STEP)] * 4
+
+
+def test_of_a_slow_host_in_several_communicators_the_middle_one_counts():
+    """Each of its ranks is in a group of its own with those of other hosts: all show the same delay, with noise."""
+    hosts = {f"{host}{place}": host for host in "abcdefgh" for place in range(3)}
+    job = Job(0.0, 0.0, hosts=hosts)
+    for place in range(3):
+        members = {f"{host}{place}": 0.0 for host in "abcdefgh"}
+        job.communicators[f"data {place}"] = Communicator(8, 8, 0, 0.0, "a", members=members)
+    found = {"all": Pool(list(job.communicators), frequency=1, laps=laps(*[{"c0": 190, "c1": 200, "c2": 290}] * 10))}
+    ranks, named_hosts = suspects(job, found, STEP, 0.0)
+    assert named_hosts == ["c"]
+    assert [one.loss for one in ranks] == [pytest.approx(0.2 / STEP)] * 3
