@@ -92,6 +92,9 @@ WIDE: Mapping[str, int] = MappingProxyType({**WIDTHS, "train_job": 90, "host": 1
 HIDDEN = 2
 """Width of the number of rows that are out of sight."""
 
+_NONE = "0 * count(instance:fabric_exporter_build_info:info{})"
+"""0 rows, where the rules are loaded."""
+
 
 def firing(
     title: str,
@@ -144,7 +147,7 @@ def firing(
 def number_of_rows(matchers: str) -> str:
     """Return the query for the number of rows that fire; 0 only where the rules are loaded, as records show."""
     fires = f'{matchers}, role!="pending"'
-    return f"count(count by (row) ({_alerts([fires])})) or 0 * count(instance:fabric_exporter_build_info:info{{}})"
+    return f"{_rows([fires])} or {_NONE}"
 
 
 def hidden(*matchers: str, shown: int, height: int = 3) -> Panel:
@@ -155,17 +158,21 @@ def hidden(*matchers: str, shown: int, height: int = 3) -> Panel:
         shown: Number of rows that fit.
         height: Height of the panel.
     """
-    rows = f"count(count by (row) ({_alerts(matchers)}))"
     return number(
         "Hidden",
         "Rows of the table of alerts that are out of sight: scroll in it. Critical alerts that are no consequence"
         " come first, what is pending last.",
-        f"clamp_min({rows} - {shown}, 0) or 0 * count(instance:fabric_exporter_build_info:info{{}})",
+        f"clamp_min({_rows(matchers)} - {shown}, 0) or {_NONE}",
         unit="suffix: rows",
         width=HIDDEN,
         height=height,
         absent="no rules",
     )
+
+
+def _rows(matchers: Sequence[str]) -> str:
+    """Return the query for the number of rows of a table of alerts; none without alerts."""
+    return f"count(count by (row) ({_alerts(matchers)}))"
 
 
 def _each(matchers: Sequence[str], sign: str) -> list[str]:
