@@ -97,6 +97,8 @@ def running_demos(program, names) -> Iterator[dict[str, DemoCluster]]:
             faults = [case.fault for case in run.cases]
             demos[name] = running.enter_context(demo_cluster(folder / name, [*flags, *run.flags, *broker], faults))
         yield demos
+        for demo in demos.values():  # all at once; each is waited for at the end of its own block
+            demo.process.terminate()
 
 
 @pytest.fixture(scope="module")

@@ -101,14 +101,14 @@ WITH_LOGS = (
     # Exporters compare uplinks by the bytes of a minute, so that these differ when the spine is back. The page needs
     # two minutes of that by the shipped times, and six seconds by the divided ones.
     Case(
-        "spine-gone:spine-03@195s-245s",
+        "spine-gone:spine-03@175s-225s",
         "ticket",
         "FabricSwitchDown",
         ({"switch": "spine-03"},),
         (*UPLINKS, "FabricSwitchRestarted", "FabricUplinkOverloaded"),
     ),
     Case(
-        "late-host:gpu-003@250s-340s",
+        "late-host:gpu-003@230s-320s",
         "ticket",
         "FabricStraggler",
         tuple({"host": "gpu-003", "rank": str(rank), "train_job": "demo"} for rank in range(16, 24)),
@@ -117,14 +117,14 @@ WITH_LOGS = (
     ),
     # A minute later: an alert of a job that ends while a port pages is muted, and has no message that it ended.
     Case(
-        "degraded-link:gpu-004/1@400s-470s",
+        "degraded-link:gpu-004/1@380s-450s",
         "ticket",
         "FabricLinkDegraded",
         ({"host": "gpu-004", "device": "mlx5_1", "rail": "1"},),
         (*SLOW, *UNEVEN),
     ),
     Case(
-        "link-down:gpu-001/6@400s-470s",
+        "link-down:gpu-001/6@380s-450s",
         "pager",
         "FabricLinkDown",
         ({"host": "gpu-001", "device": "mlx5_6", "rail": "6"},),
@@ -132,7 +132,7 @@ WITH_LOGS = (
     ),
     # The switch has an alert about its own port, if it is down for long.
     Case(
-        "missing-port:gpu-003/7@400s-470s",
+        "missing-port:gpu-003/7@380s-450s",
         "pager",
         "FabricPortsMissing",
         ({"host": "gpu-003"},),
@@ -140,14 +140,14 @@ WITH_LOGS = (
     ),
     # PCIe links are read once a minute; the pauses of the adapter are an alert sooner.
     Case(
-        "slow-pcie:gpu-002/1@395s-490s",
+        "slow-pcie:gpu-002/1@375s-465s",
         "ticket",
         "FabricPciDegraded",
         ({"host": "gpu-002", "devices": "eth3,mlx5_1"},),
         ("FabricPauseStorm", "FabricPauseShare", "FabricPauseInTraffic", "FabricPauseOutlier"),
     ),
     Case(
-        "pause-storm:gpu-002/4@400s-470s",
+        "pause-storm:gpu-002/4@380s-450s",
         "pager",
         "FabricPauseStorm",
         ({"host": "gpu-002", "device": "eth6", "rail": "4", "direction": "transmit"},),
