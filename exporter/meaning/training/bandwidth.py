@@ -171,8 +171,8 @@ def _recent_speeds(communicator: Communicator, now: float) -> dict[tuple[str, in
     speeds = {}
     for key, operations in found.items():
         if ticks[key] >= MIN_TICKS:
-            known = sum(share for _, share in operations) / len(operations)
+            known = sum([share for _, share in operations]) / len(operations)
             least = max(known - MORE_MISSING * sqrt(known * (1 - known) / len(operations)), 0.0)
-            ordered = sorted(speed for speed, _ in operations)
+            ordered = sorted([speed for speed, _ in operations])
             speeds[key] = ordered[int((1 - least / 2) * (len(ordered) - 1) + 0.5)]
     return speeds

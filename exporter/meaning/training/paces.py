@@ -155,7 +155,8 @@ def _limits(seen: Sequence[Pace], period: int) -> tuple[float, float]:
     The lower one is above the higher one where more records are lost.
     """
     ends = [*seen[:LIMITED], *seen[-LIMITED:]] if len(seen) > 2 * LIMITED else seen
-    spans = [(other.number - one.number, (other.clock - one.clock) / period) for one, other in combinations(ends, 2)]
+    pairs = combinations([(one.number, one.clock) for one in ends], 2)
+    spans = [(number - before, (clock - since) / period) for (before, since), (number, clock) in pairs]
     low = [(moved - LOST) / (passed + PART_STEPS) for moved, passed in spans]
     high = [(moved + LOST) / (passed - PART_STEPS) for moved, passed in spans if passed > PART_STEPS]
     return max(low, default=0.0), min(high, default=inf)

@@ -190,9 +190,10 @@ def _may_be_one_rank(
     inside = [pool for pool in found if pool.inside]
     known = {name for pool in inside for name in pool.communicators}
     for name, communicator in job.communicators.items():
+        if name in known or len(communicator.members) < 2 or nodes_of(job, communicator) != 1:
+            continue
         is_here = any(job.hosts.get(rank) in host.names for rank in communicator.members)
-        is_inside = len(communicator.members) > 1 and nodes_of(job, communicator) == 1
-        if is_here and is_inside and name not in known and any(tick.compared for tick in communicator.ticks):
+        if is_here and any(tick.compared for tick in communicator.ticks):
             return True
     ranks = {rank for rank, of_host in job.hosts.items() if of_host in host.names}
     return any(_is_one_of(job, pool, ranks, host.loss, seconds, now, window) for pool in inside)
