@@ -6,6 +6,7 @@ one row, with the place if it is one, else with the names of the first two, and 
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from grafana_foundation_sdk.models import dashboard as model
 from panels import FAINT, FULL, HEIGHT, Panel, meaning, number
@@ -96,9 +97,25 @@ _NONE = "0 * count(instance:fabric_exporter_build_info:info{})"
 """0 rows, where the rules are loaded."""
 
 
+class Alerts(NamedTuple):
+    """Some of all alerts.
+
+    Attributes:
+        matchers: Further matchers of their labels.
+        among: What follows the selector in the query: a join that leaves some of them out.
+    """
+
+    matchers: str = ""
+    among: str = ""
+
+    def of(self, matchers: str) -> "Alerts":
+        """Return those that match further matchers too."""
+        return self._replace(matchers=f"{self.matchers}{matchers}")
+
+
 def firing(
     title: str,
-    *matchers: str,
+    *alerts: str | Alerts,
     details: Sequence[str] = DETAILS,
     width: int,
     height: int = HEIGHT,
@@ -110,13 +127,16 @@ def firing(
 
     Args:
         title: Title of the panel.
-        matchers: Further matchers of labels of alerts; alerts of any of several ones are shown.
+        alerts: Which alerts, or further matchers of their labels; those of any of several ones are shown.
         details: Labels that are shown beside those by which rows are distinguished.
         width: Width of the panel.
         height: Height of the panel.
         absent: Text if there is no alert.
     """
-    fire, pend = (f"min by (row, {', '.join(KEY)}) ({_alerts(_each(matchers, one))})" for one in ("!=", "="))
+    which = _which(alerts)
+    fire, pend = (
+        f"min by (row, {', '.join(KEY)}) ({_alerts([each.of(_pending(one)) for each in which])})" for one in ("!=", "=")
+    )
     rows = f'({fire} or label_join({pend}, "severity", " ", "severity", "role"))'
     table = table_of(
         title,
@@ -129,7 +149,7 @@ def firing(
         ],
         labels=KEY,
         key="row",
-        more=[(_detail(matchers, label), (label,)) for label in details],
+        more=[(_detail(which, label), (label,)) for label in details],
         worst=("-role", "-severity", "-since"),
         absent=absent,
         width=width,
@@ -146,15 +166,14 @@ def firing(
 
 def number_of_rows(matchers: str) -> str:
     """Return the query for the number of rows that fire; 0 only where the rules are loaded, as records show."""
-    fires = f'{matchers}, role!="pending"'
-    return f"{_rows([fires])} or {_NONE}"
+    return f"{_rows([Alerts(matchers).of(_pending('!='))])} or {_NONE}"
 
 
-def hidden(*matchers: str, shown: int, height: int = 3) -> Panel:
+def hidden(*alerts: str | Alerts, shown: int, height: int = 3) -> Panel:
     """Return the number of rows of a table of alerts that are out of sight.
 
     Args:
-        matchers: Those of the table.
+        alerts: Those of the table.
         shown: Number of rows that fit.
         height: Height of the panel.
     """
@@ -162,7 +181,7 @@ def hidden(*matchers: str, shown: int, height: int = 3) -> Panel:
         "Hidden",
         "Rows of the table of alerts that are out of sight: scroll in it. Critical alerts that are no consequence"
         " come first, what is pending last.",
-        f"clamp_min({_rows(matchers)} - {shown}, 0) or {_NONE}",
+        f"clamp_min({_rows(_which(alerts))} - {shown}, 0) or {_NONE}",
         unit="suffix: rows",
         width=HIDDEN,
         height=height,
@@ -170,68 +189,72 @@ def hidden(*matchers: str, shown: int, height: int = 3) -> Panel:
     )
 
 
-def _rows(matchers: Sequence[str]) -> str:
+def _which(alerts: Sequence[str | Alerts]) -> list[Alerts]:
+    return [Alerts(one) if isinstance(one, str) else one for one in alerts] or [Alerts()]
+
+
+def _pending(sign: str) -> str:
+    """Return the matcher of alerts that are pending, or fire."""
+    return f', role{sign}"pending"'
+
+
+def _rows(which: Sequence[Alerts]) -> str:
     """Return the query for the number of rows of a table of alerts; none without alerts."""
-    return f"count(count by (row) ({_alerts(matchers)}))"
+    return f"count(count by (row) ({_alerts(which)}))"
 
 
-def _each(matchers: Sequence[str], sign: str) -> list[str]:
-    """Return the matchers of alerts, each with that of those that are pending, or fire."""
-    return [f'{one}, role{sign}"pending"' for one in matchers or ("",)]
-
-
-def _alerts(matchers: Sequence[str], label: str = "") -> str:
+def _alerts(which: Sequence[Alerts], label: str = "") -> str:
     """Return the query for the recorded begin of each alert; with a label, for those that have it.
 
     Of a link that has an alert at both of its ends, that of the switch is left out.
     """
     with_label = f', {label}!=""' if label else ""
     found = " or ".join(
-        f'alert:fabric_active:since{{alertname=~"Fabric.+"{one}{with_label}}}' for one in matchers or ("",)
+        f'alert:fabric_active:since{{alertname=~"Fabric.+"{one.matchers}{with_label}}}{one.among}' for one in which
     )
     return f"(({found}) unless on (layer, alertname, host, rail) {AT_HOST})"
 
 
-def _detail(matchers: Sequence[str], label: str) -> str:
+def _detail(which: Sequence[Alerts], label: str) -> str:
     """Return the query for the value of a label in each row, or the number of its values."""
     if label == FIRST_CAUSE:
         found = in_words(f"max by (train_job, cause, name, port) ({first_cause('{}')})")
         cause = f'({found} or on (train_job) label_replace({STEPS_OF_ALL}, "{label}", "{STEPS_NOT_NETWORK}", "", ""))'
-        of_jobs = [f'{one}, layer="nccl"' for one in matchers or ("",)]
+        of_jobs = [one.of(', layer="nccl"') for one in which]
         rows = f"group by (row, train_job) ({_alerts(of_jobs, 'train_job')})"
         return f"group by (row, {label}) ({rows} * on (train_job) group_left ({label}) {cause})"
-    one = f"group by (row, {label}) ({_alerts(matchers, label)}) and on (row) {_values(matchers, label)} == 1"
+    one = f"group by (row, {label}) ({_alerts(which, label)}) and on (row) {_values(which, label)} == 1"
     if label == "place":
         of_job = "count by (train_job) (host:fabric_nccl_job:info)"
-        hosts = f"count by (row, train_job) (group by (row, train_job, host) ({_alerts(matchers, 'host')}))"
+        hosts = f"count by (row, train_job) (group by (row, train_job, host) ({_alerts(which, 'host')}))"
         whole = f"({hosts} > 1) == on (train_job) group_left () {of_job}"
-        several = [_names(matchers, place) for place in PLACES]
+        several = [_names(which, place) for place in PLACES]
         parts = [f'label_replace({whole}, "place", "all hosts", "", "")', *several, one]
     elif label in PLACES:
         parts = [one]
     else:
-        parts = [one, _number(matchers, label)]
+        parts = [one, _number(which, label)]
     return " or on (row) ".join(parts)
 
 
-def _values(matchers: Sequence[str], label: str) -> str:
+def _values(which: Sequence[Alerts], label: str) -> str:
     """Return the query for the number of values of a label in each row."""
-    return f"count by (row) (group by (row, {label}) ({_alerts(matchers, label)}))"
+    return f"count by (row) (group by (row, {label}) ({_alerts(which, label)}))"
 
 
-def _number(matchers: Sequence[str], label: str) -> str:
+def _number(which: Sequence[Alerts], label: str) -> str:
     """Return the query for the rows with several values of a label, with the number of these in it."""
-    number = f'count_values by (row) ("number", {_values(matchers, label)} > 1)'
+    number = f'count_values by (row) ("number", {_values(which, label)} > 1)'
     return f'label_replace({number}, "{label}", "$1 {PLURALS[label]}", "number", "(.+)")'
 
 
-def _names(matchers: Sequence[str], label: str) -> str:
+def _names(which: Sequence[Alerts], label: str) -> str:
     """Return the query for the rows with several places, with names in `place`: a, b and 2 more.
 
     If there are two, they are named with their parts. The oldest come first. PromQL joins labels of series that it has
     paired, not those of any number of series.
     """
-    alerts = _alerts(matchers, label)
+    alerts = _alerts(which, label)
     whole = f'label_replace({alerts}, "name", "$1", "{label}", "(.+)")'
     if label not in PARTS:
         return pairs(whole)

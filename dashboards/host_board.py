@@ -4,7 +4,7 @@ The instances of the dashboard are those of the host, so that queries need no jo
 port, and by device for the kernel's network devices.
 """
 
-from alert_tables import firing
+from alert_tables import FIRST_CAUSE, Alerts, firing
 from host_hardware import errors, optics, pcie, settings
 from joins import (
     DOWN,
@@ -32,6 +32,9 @@ from joins import (
 from panels import ANY, FULL, WAYS, Limits, Panel, Query, heat_map, lines, meaning, number, where
 from tables import Column, info_table, table_of
 
+_JOBS = 'host:fabric_nccl_job:info{host="$host"}'
+"""The jobs that have ranks on the host."""
+
 PORT_LABELS = ("rail", "device", "port", "netdev")
 
 LINK = meaning({1: ("up", "green"), 0: ("down", "red"), -1: ("gone", "red")})
@@ -42,9 +45,10 @@ def ports() -> list[Panel]:
     return [
         *_counts(),
         firing(
-            "Alerts of this host",
+            "Alerts of this host and its jobs",
             ', host="$host"',
-            details=("rail", "device", "switch", "port", "rank"),
+            Alerts(', host="", train_job!=""', f" and on (train_job) {_JOBS}"),
+            details=("rail", "device", "switch", "port", "rank", FIRST_CAUSE),
             width=FULL,
             height=6,
         ),

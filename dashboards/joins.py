@@ -58,6 +58,9 @@ PCI_DEGRADED = "on (job, instance, pci) fabric_pci_link_degraded{} == 1"
 PAUSED, PAUSES = (f"device:fabric_nic_{way}_paused_seconds:rate{{}}" for way in ("receive", "transmit"))
 """Shares of the last 5 minutes that a device was paused, and that it paused its switch, recorded with host and rail."""
 
+PAUSED_HOSTS, PAUSING_HOSTS = (f"host:fabric_nic_{way}_paused_seconds:max{{}}" for way in ("receive", "transmit"))
+"""The same of the device of each host with the highest share, recorded."""
+
 MISSING = "host:fabric_rdma_ports_ready:missing{}"
 """RDMA ports of each host that are down or missing, recorded; spare ports of another host do not compensate them."""
 

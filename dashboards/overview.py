@@ -19,8 +19,8 @@ from joins import (
     ON_HOST,
     OVER,
     PAUSE_SHARES,
-    PAUSED,
-    PAUSES,
+    PAUSED_HOSTS,
+    PAUSING_HOSTS,
     RAIL_STATES,
     RETRANSMITS,
     SLOW,
@@ -117,7 +117,7 @@ def _counts() -> list[Panel]:
         _tile(
             "Sources failing",
             "Sources whose last read failed; their metrics are missing. The row Sources and sampling lists them.",
-            "sum(1 - fabric_source_up{})",
+            "sum(instance:fabric_source_up:missing{})",
         ),
         _tile(
             "Switches silent",
@@ -262,12 +262,12 @@ def _hosts_with_faults() -> Panel:
             _count("Down", f"({MISSING} > 0) * {ON_HOST}"),
             _count("Slow", f"({SLOW} > 0) * {ON_HOST}"),
             _recent("Flaps", f"{FLAPS} > bool 0", f"{FLAPS_RECENTLY} > bool 0"),
-            _count("PCIe", f"(sum by (job, instance) (fabric_pci_link_degraded{{}}) > 0) * {ON_HOST}"),
+            _count("PCIe", f"(host:fabric_pci_link_degraded:count{{}} > 0) * {ON_HOST}"),
             *(
                 Column(
                     name, "percentunit", f"{share} > {PAUSE_SHARES.warning}", limits=PAUSE_SHARES, decimals=0, width=85
                 )
-                for name, share in (("Paused", PAUSED), ("Pausing", PAUSES))
+                for name, share in (("Paused", PAUSED_HOSTS), ("Pausing", PAUSING_HOSTS))
             ),
             Column(
                 "Retr.",
@@ -306,7 +306,7 @@ def _trends() -> list[Panel]:
             "Share of time in pause of the port with the highest, over 5 minutes: paused by its switch, or pausing its"
             " switch. Start with a host that pauses.",
             "percentunit",
-            [Query(f"max({PAUSED})", "paused"), Query(f"max({PAUSES})", "pausing")],
+            [Query(f"max({PAUSED_HOSTS})", "paused"), Query(f"max({PAUSING_HOSTS})", "pausing")],
             width=5,
             height=6,
             top=1,

@@ -482,7 +482,7 @@ def test_rows_that_do_not_fit_are_counted_and_none_if_all_fit(program, tmp_path,
     "board",
     [
         "overview-Alerts that fire or are pending",
-        "host-Alerts of this host",
+        "host-Alerts of this host and its jobs",
         "training-Alerts of jobs, their hosts and switches",
     ],
 )

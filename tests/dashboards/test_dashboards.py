@@ -83,7 +83,7 @@ NOT_IN_DEMO = {
 NOT_IN_DEMO |= {
     f"{panel}-{letter}": "no alert about it fires within two minutes"
     for panel in (
-        "fabric-host-Alerts of this host",
+        "fabric-host-Alerts of this host and its jobs",
         "fabric-switches-Alerts of switches, of ports at them, and of exporters",
         "fabric-training-Alerts of jobs, their hosts and switches",
         "fabric-infiniband-Alerts of InfiniBand",
@@ -584,27 +584,32 @@ def test_queries_follow_the_linter(panel, target):
 
 
 @pytest.fixture(scope="module")
-def answers(program) -> Iterator[dict[str, list[dict]]]:
-    """Ask every query of the Prometheus of a demo with faults; an answer without a number is asked again."""
+def server(program) -> Iterator[Prometheus]:
+    """Run a demo with faults; gives its Prometheus."""
     for name in ("mosquitto", "prometheus"):
         program(name)
-    found: dict[str, list[dict]] = {}
     with own_folder() as folder, demo_cluster(folder, ["--interval", "2s", "--no-infiniband"], DEMO_FAULTS) as demo:
         address = until("the address of Prometheus", lambda: re.search(r"Prometheus +(http\S+)/", demo.errors), 90.0)[1]
         with httpx.Client(base_url=f"{address}/api/v1", timeout=30) as client:
-            server = Prometheus(client)
+            yield Prometheus(client)
 
-            def all_answered() -> bool:
-                for _, target in IN_DEMO.values():
-                    expr = without_filter(target["expr"])
-                    if not found.get(expr):
-                        samples = server.query(substituted(expr))
-                        found[expr] = [one for one in samples if math.isfinite(float(one["value"][1]))]
-                return all(found.values())
 
-            with suppress(AssertionError):  # each query without data fails by itself
-                until("data for every query", all_answered, 110.0)
-        yield found
+@pytest.fixture(scope="module")
+def answers(server) -> dict[str, list[dict]]:
+    """Ask every query; an answer without a number is asked again."""
+    found: dict[str, list[dict]] = {}
+
+    def all_answered() -> bool:
+        for _, target in IN_DEMO.values():
+            expr = without_filter(target["expr"])
+            if not found.get(expr):
+                samples = server.query(substituted(expr))
+                found[expr] = [one for one in samples if math.isfinite(float(one["value"][1]))]
+        return all(found.values())
+
+    with suppress(AssertionError):  # each query without data fails by itself
+        until("data for every query", all_answered, 110.0)
+    return found
 
 
 def without_filter(expr: str) -> str:
@@ -618,3 +623,24 @@ def test_every_query_returns_data_with_the_labels_of_its_legend(answers, panel, 
     assert samples, substituted(target["expr"])
     for name in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
         assert all(name in one["metric"] for one in samples), name
+
+
+HOSTS = tuple(f"gpu-{number:03}" for number in range(1, 5))
+
+FIRST_SCREEN = {
+    f"{panel['title']}-{target['refId']}": target
+    for panel in BOARDS["fabric-overview"]["panels"]
+    for target in panel.get("targets", ())
+}
+
+
+@pytest.mark.usefixtures("answers")  # all series are there
+@pytest.mark.parametrize("target", FIRST_SCREEN.values(), ids=FIRST_SCREEN)
+def test_a_query_of_the_first_screen_reads_ten_series_of_a_host_at_most(server, target):
+    """That is 10,000 of 1,000 hosts of eight ports: what needs more is recorded."""
+    read = dict.fromkeys(HOSTS, 0)
+    for name in {str(one).partition(" offset ")[0] for one in selectors(promql.parse(substituted(target["expr"])))}:
+        for one in server.query(f"count by (instance) ({name})"):
+            if one["metric"].get("instance") in read:
+                read[one["metric"]["instance"]] += int(one["value"][1])
+    assert sorted(read.values())[len(read) // 2] <= 10, read

@@ -1,7 +1,8 @@
 """States of a host from how a job there reaches the network, for collectors, which do not see the ports.
 
 `transport` compares the traffic of a job with that of the ports, of the last minute. What it shows is a state when it
-has been so for a further minute, and ends with the first other value.
+has been so for a further minute, and ends with the first other value. It is a share of the whole window, of which most
+has to be so: the state began with the window, or with the job.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from exporter.core.table import Table
 from exporter.meaning.ports.rdma_bytes import read
 from exporter.meaning.ports.states import PortLocation, PortState
-from exporter.meaning.training.transport import RDMA_SHARE, SCHEMA
+from exporter.meaning.training.transport import LEAD_SECONDS, RDMA_SHARE, SCHEMA, WINDOW_SECONDS
 
 NO_RDMA, FEW_PORTS = "no_rdma", "few_ports"
 """Kinds of states, as in `cause_rules.TRAFFIC_RULES`."""
@@ -31,11 +32,13 @@ class TransportStateMemory:
 
     Attributes:
         begun: Time since which each value is so.
+        seen: Time at which each job was first seen.
         active: States that were active the last time.
         numbers: Number of times that each began.
     """
 
     begun: dict[Key, float] = field(default_factory=dict)
+    seen: dict[str, float] = field(default_factory=dict)
     active: frozenset[Key] = frozenset()
     numbers: dict[Key, int] = field(default_factory=dict)
 
@@ -54,15 +57,21 @@ def step(memory: TransportStateMemory, tables: Iterable[Table], host: str, now: 
     memory.begun = {key: memory.begun.get(key, now) for key in values}
     active = frozenset(key for key, begun in memory.begun.items() if now - begun >= LASTING_SECONDS)
     jobs = {job for table in tables if table.schema is SCHEMA for job, _ in table.rows.keys}
+    memory.seen = {job: memory.seen.get(job, now) for job in jobs}
     memory.numbers = {key: number for key, number in memory.numbers.items() if key[0] in jobs}
     for key in active - memory.active:
         memory.numbers[key] = memory.numbers.get(key, 0) + 1
     memory.active = active
     return [
-        PortState(key[1], PortLocation(host, ""), memory.begun[key], memory.numbers[key], values[key], job=key[0])
+        PortState(key[1], PortLocation(host, ""), _since(memory, key), memory.numbers[key], values[key], job=key[0])
         for key in values
         if key in active
     ]
+
+
+def _since(memory: TransportStateMemory, key: Key) -> float:
+    """Return the time at which a state began: with the window that showed it first, or with the job."""
+    return max(memory.begun[key] - WINDOW_SECONDS - LEAD_SECONDS, memory.seen[key[0]])
 
 
 def _values(tables: list[Table]) -> Iterator[tuple[str, str, float]]:

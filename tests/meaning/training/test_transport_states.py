@@ -54,6 +54,27 @@ def test_half_of_the_ports_are_few_and_more_are_not():
     assert others.states == []
 
 
+def test_a_state_of_a_job_that_starts_begins_with_it():
+    host = Publisher()
+    host.run(40, None)
+    begun = host.now
+    host.run(80, GIB)
+    (state,) = host.states
+    assert begun <= state.since <= begun + 6
+
+
+def test_a_state_begins_when_ports_are_used_no_more_and_not_when_the_window_shows_it():
+    """A cause that seems to begin a minute after the verdict would be taken for its consequence."""
+    host = Publisher()
+    host.run(40, None)
+    host.run(140, GIB, RING * GIB)
+    ended = host.now
+    host.run(180, GIB, RING * GIB, used=range(4))
+    (state,) = host.states
+    assert state.kind == FEW_PORTS
+    assert abs(state.since - ended) <= 10
+
+
 def test_a_job_that_uses_rdma_on_all_ports_has_no_state():
     host = Publisher()
     host.run(40, None)
