@@ -11,7 +11,7 @@ from typing import NamedTuple
 from grafana_foundation_sdk.models import dashboard as model
 from panels import FAINT, FULL, HEIGHT, Panel, meaning, number
 from tables import Column, table_of
-from training_joins import STEPS_NOT_NETWORK, STEPS_OF_ALL, first_cause, in_words
+from training_joins import ANY_TARGET, LIKELY, STEPS_NOT_NETWORK, STEPS_OF_ALL, SYMPTOMS, first_cause, in_words
 
 SEVERITIES = meaning(
     {
@@ -55,7 +55,7 @@ IN_WORDS = [
 """Shows these, and any other text, without a colour: Grafana's own is green."""
 
 FIRST_CAUSE = "first_cause"
-"""A column of alerts of jobs: the likeliest cause, with its place."""
+"""A column of alerts of jobs that are no causes themselves: the likeliest cause, if it is likely, with its place."""
 
 OF_BOTH_ENDS = "FabricLink(Down|Flapping|Degraded)|FabricPortsMissing"
 """Alerts of hosts about a link that has one at its switch too, for one trouble."""
@@ -218,9 +218,9 @@ def _alerts(which: Sequence[Alerts], label: str = "") -> str:
 def _detail(which: Sequence[Alerts], label: str) -> str:
     """Return the query for the value of a label in each row, or the number of its values."""
     if label == FIRST_CAUSE:
-        found = in_words(f"max by (train_job, cause, name, port) ({first_cause('{}')})")
+        found = in_words(f"max by (train_job, cause, name, port) ({first_cause(ANY_TARGET)} >= {LIKELY})")
         cause = f'({found} or on (train_job) label_replace({STEPS_OF_ALL}, "{label}", "{STEPS_NOT_NETWORK}", "", ""))'
-        of_jobs = [one.of(', layer="nccl"') for one in which]
+        of_jobs = [one.of(f', alertname=~"{SYMPTOMS}"') for one in which]
         rows = f"group by (row, train_job) ({_alerts(of_jobs, 'train_job')})"
         return f"group by (row, {label}) ({rows} * on (train_job) group_left ({label}) {cause})"
     one = f"group by (row, {label}) ({_alerts(which, label)}) and on (row) {_values(which, label)} == 1"

@@ -10,25 +10,22 @@ from alert_tables import pairs
 from joins import PORTS_OF_A_DAY, SWITCH_PORTS
 from training_joins import (
     ACTIVE,
+    ANY_TARGET,
     DELAYED,
     HOST,
     JOBS,
     JUDGED_SINCE,
+    LIKELY,
     MAY_BE_NETWORK,
     OWN_ALERTS,
     SINCE,
     STEPS_ALONE,
     STEPS_NOT_NETWORK,
+    SYMPTOMS,
     UNJUDGED,
     first_cause,
     in_words,
 )
-
-ANY_TARGET = '{job=~".+", instance=~".+"}'
-"""Hosts have their ports, collectors the causes, and pollers the switches."""
-
-LIKELY = 0.3
-"""Confidence from which on a cause is likely; below that it is possible, and alerts are listed too."""
 
 ROW = "row"
 """The label by which rows are distinguished."""
@@ -47,9 +44,6 @@ def _names(series: str, label: str) -> str:
 def _rows(causes: str) -> str:
     return f'label_join({causes}, "{ROW}", "/", "train_job", "cause", "name", "port")'
 
-
-SYMPTOMS = "FabricStraggler|FabricJob(Hang|NetworkBound|CollectivesUneven|Utilization.+|MfuLow|Slower.*)"
-"""Alerts of jobs that are no causes."""
 
 _BY_PORT = "max by (train_job, cause, name, port, peer, peer_port)"
 FOUND = _rows(f"{_BY_PORT} ({_CONFIDENCE})")

@@ -12,6 +12,9 @@ from tables import Column
 
 JOBS = where('train_job=~"$train_job"')
 
+ANY_TARGET = '{job=~".+", instance=~".+"}'
+"""Hosts have their ports, collectors the causes, and pollers the switches."""
+
 PLACES = '{job=~".+", instance=~".+", train_job=~"$train_job"}'
 """Any instance: the hosts of ranks are exported by other instances than the collectors'."""
 
@@ -82,8 +85,14 @@ _STEPS, _NETWORK = (
     for one in ("step_time", "bus_bandwidth")
 )
 STEPS_ALONE = f"({_STEPS} unless on (train_job) {_NETWORK})"
-STEPS_OF_ALL = STEPS_ALONE.replace(', train_job=~"$train_job"', "")
+STEPS_OF_ALL = STEPS_ALONE.replace(JOBS[:-1], ANY_TARGET[:-1])
 """Jobs whose steps are slower, and whose network is not; the same on boards without a choice of jobs."""
+
+SYMPTOMS = "FabricStraggler|FabricJob(Hang|NetworkBound|CollectivesUneven|Utilization.+|MfuLow|Slower.*)"
+"""Alerts of jobs that are no causes."""
+
+LIKELY = 0.3
+"""Confidence from which on a cause is likely; below that it is possible, and alerts are listed too."""
 
 STEPS_NOT_NETWORK = "its steps, not the network"
 """The first cause of these, if no other one is known."""
