@@ -514,7 +514,8 @@ def test_the_fullest_uplink_is_named_with_its_neighbour_if_that_is_known(program
 def test_an_alert_of_a_job_has_its_first_cause_and_its_place(program, tmp_path):
     """Of a hang, which is of all hosts, the port; of a cause that two hosts have alike, neither.
 
-    An alert about a port is a cause itself. Of a job whose steps are slower, and whose network is not, these are it.
+    An alert about a port, or about how a job uses ports, is a cause itself. Of a job whose steps are slower, and whose
+    network is not, these are it. A cause that is not likely, such as a flap that ended, is none.
     """
 
     def cause(job, name, port):
@@ -530,6 +531,9 @@ def test_an_alert_of_a_job_has_its_first_cause_and_its_place(program, tmp_path):
         cause("a", "gpu-001", "mlx5_0:1"): "0.4x30",
         cause("b", "gpu-001", "mlx5_0:1"): "0.9x30",
         cause("b", "gpu-002", "mlx5_0:1"): "0.9x30",
+        firing("warning", "cause", "FabricJobAdaptersUnused", layer="nccl", train_job="a", host="gpu-001"): "9x30",
+        firing("warning", "consequence", "FabricJobNetworkBound", layer="nccl", train_job="e"): "9x30",
+        cause("e", "gpu-002", "mlx5_4:1"): "0.16x30",
     }
     slower = "fabric_nccl_regression_ratio"
     for job, network in (("c", "1.01x30"), ("d", "1.3x30")):
@@ -554,6 +558,34 @@ def test_an_alert_of_a_job_has_its_first_cause_and_its_place(program, tmp_path):
                     ('{row="warning/cause/FabricJobSlower/c",first_cause="its steps, not the network"}', 0),
                 ],
             )
+        ],
+    )
+
+
+def test_a_host_has_the_alerts_of_its_jobs_with_their_first_cause(program, tmp_path):
+    """Those of whole jobs. One about another host of a job, or of a job elsewhere, is not among them."""
+    of = 'job="fabric",instance="collector",train_job="a",cause="ack_timeouts",name="gpu-001",port="mlx5_2:1"'
+    series = {
+        firing("critical", "cause", "FabricJobHang", layer="nccl", train_job="a"): "9x30",
+        firing("critical", "cause", "FabricJobHang", layer="nccl", train_job="b"): "9x30",
+        firing("warning", "cause", "FabricStraggler", layer="nccl", train_job="a", host="gpu-002", rank="9"): "9x30",
+        firing("warning", "cause", "FabricPauseShare", layer="nic", host="gpu-001", rail="1"): "8x30",
+        'host:fabric_nccl_job:info{train_job="a",host="gpu-001"}': "1x30",
+        'host:fabric_nccl_job:info{train_job="a",host="gpu-002"}': "1x30",
+        'host:fabric_nccl_job:info{train_job="b",host="gpu-002"}': "1x30",
+        f"fabric_nccl_cause_confidence{{{of}}}": "0.8x30",
+    }
+    targets = [substituted(one["expr"]) for one in PANELS["fabric-host-Alerts of this host and its jobs"]["targets"]]
+    (since,) = (one for one in targets if "(row, severity" in one)
+    (cause,) = (one for one in targets if "(row, first_cause)" in one)
+    hang, pause = "critical/cause/FabricJobHang/a", "warning/cause/FabricPauseShare/"
+    check(
+        program("promtool"),
+        tmp_path,
+        series,
+        [
+            (f"group by (row) ({since})", "5m", [(f'{{row="{one}"}}', 1) for one in (hang, pause)]),
+            (f"0 * {cause}", "5m", [(f'{{row="{hang}",first_cause="ack_timeouts gpu-001 mlx5_2:1"}}', 0)]),
         ],
     )
 
