@@ -41,7 +41,6 @@ _COMPARED = frozenset({"flapping-link", "slower-job"})
 
 _CRITICAL = frozenset(
     {
-        "link-down",
         "flapping-link",
         "missing-port",
         "pause-storm",
@@ -55,6 +54,9 @@ _CRITICAL = frozenset(
     }
 )
 """Faults that page within minutes if at all."""
+
+_OFTEN = frozenset({"link-down"})
+"""Those of which some page within minutes, and others, as that of an uplink, are a ticket later."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -137,7 +139,7 @@ def scrape_times(plan: Plan) -> Iterator[float]:
 
     A job has no level of before where it is read each minute.
     """
-    often = plan.fault in _CRITICAL | _COMPARED
+    often = plan.fault in _CRITICAL | _COMPARED | _OFTEN
     for place in range(1, int(plan.seconds / INTERVAL) + 1):
         time = place * INTERVAL
         if place % SPARSE == 0 or often or 0 < time - plan.onset < DENSE_SECONDS:

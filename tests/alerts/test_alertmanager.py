@@ -238,3 +238,56 @@ def test_without_its_cause_each_consequence_is_sent(program):
     assert pages == {"FabricPortsMissing", "FabricJobUtilizationVeryLow"}
     tickets = {one.content["groupLabels"]["alertname"] for one in received if one.path == "/ticket"}
     assert tickets == {"FabricLinkFlapping", "FabricPauseShare", "FabricStraggler"}
+
+
+POLLER = {"fabric": "pod-1", "job": "fabric", "instance": "poller:10315", "layer": "switch", "severity": "warning"}
+UPLINK = POLLER | {"alertname": "FabricLinkDown", "side": "uplink", "group": "uplink", "port": "Ethernet1/31"}
+ACCESS = POLLER | {"alertname": "FabricLinkDown", "target": "leaf-01", "switch": "leaf-01"}
+AT_HOSTS = [
+    CAUSE | {"peer": "gpu-001"},
+    CONSEQUENCES[0] | {"host": "gpu-002", "instance": "gpu-002:10315", "peer": "gpu-002"},
+]
+FAR_ENDS = [
+    POLLER | {"alertname": "FabricSwitchDown", "switch": "spine-01", "target": "spine-01", "peer": "spine-01"},
+    *(UPLINK | {"switch": f"leaf-0{leaf}", "peer": "spine-01", "peer_port": f"Ethernet1/{leaf}"} for leaf in (1, 2)),
+    *(ACCESS | {"port": f"Ethernet1/{host}", "peer": f"gpu-00{host}", "peer_port": "eth3"} for host in (1, 2)),
+]
+"""A spine with two leaves is gone, and links to two hosts that have alerts of their own are down."""
+OTHERS = [
+    UPLINK | {"switch": "leaf-03", "peer": "spine-02", "peer_port": "Ethernet1/3"},
+    ACCESS | {"port": "Ethernet1/3", "peer": "gpu-003", "peer_port": "eth3"},
+    ACCESS | {"port": "Ethernet1/4"},
+]
+"""Links to a spine and to a host without an alert of their own, and one whose neighbour is not known."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_is_down_with_a_switch_or_the_port_of_a_host_is_no_ticket_of_its_own(program):
+    received: list[Message] = []
+    with (
+        own_folder() as folder,
+        receiver(received.append) as server,
+        shipped_alertmanager(program("prometheus-alertmanager"), folder, server) as post,
+    ):
+        post([*OTHERS, *AT_HOSTS, *FAR_ENDS])
+        until("two tickets", lambda: len([one for one in received if one.path == "/ticket"]) == 2)
+        until("a page", lambda: [one for one in received if one.path == "/pager"])
+        # The causes are mended: what is down is no consequence any more.
+        post([FAR_ENDS[0], *AT_HOSTS], ended=True)
+        until("the end of the page", lambda: [one for one in received if one.content.get("event_action") == "resolve"])
+        until("the ticket of all", lambda: len(tickets_of(received, "FabricLinkDown")) == 2)
+    assert tickets_of(received, "FabricSwitchDown")[0] == {"spine-01"}
+    assert tickets_of(received, "FabricLinkDown") == [
+        {one.get("peer", "") for one in OTHERS},
+        {one.get("peer", "") for one in [*OTHERS, *FAR_ENDS[1:]]},
+    ]
+
+
+def tickets_of(received: list[Message], name: str) -> list[set[str]]:
+    """Return the peers of the alerts in each ticket about an alert."""
+    return [
+        {alert["labels"].get("peer", "") for alert in one.content["alerts"]}
+        for one in received
+        if one.path == "/ticket" and one.content["groupLabels"]["alertname"] == name
+    ]
