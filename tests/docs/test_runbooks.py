@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from typing import Any
 
 import promql_parser as promql
@@ -34,6 +35,7 @@ def which(rule: dict[str, Any]) -> frozenset[str]:
     return frozenset(f'{name}="{labels[name]}"' for name in ("layer", "direction", "side") if name in labels)
 
 
+@cache
 def series() -> dict[str, set[str]]:
     """Return what can be queried without `keep`: no details, the buckets of histograms, and what rules record."""
     known = exported()
