@@ -235,3 +235,9 @@ def test_sources_are_read_more_often_than_the_age_at_which_they_are_stale():
     intervals = {one.name: one.options().interval for one in sources.SOURCES if hasattr(one.options, "interval")}
     assert len(intervals) > 8
     assert {name: interval for name, interval in intervals.items() if interval >= age} == {}
+
+
+def test_a_first_cause_is_likely_in_messages_as_on_dashboards():
+    joins = (ROOT / "dashboards" / "training_joins.py").read_text()
+    (likely,) = re.findall(r"^LIKELY = (\S+)$", joins, re.MULTILINE)
+    assert f">= {likely}" in (ROOT / "alerts" / "first_cause.tmpl").read_text()
