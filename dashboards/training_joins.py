@@ -6,7 +6,7 @@ either case, so the two are joined by job and rank, for any instance.
 
 from collections.abc import Sequence
 
-from joins import MISSING, PAUSE_SHARES, PAUSED, PAUSES
+from joins import MISSING, PAUSE_SHARES, PAUSED_HOSTS, PAUSING_HOSTS
 from panels import ANY, Limits, where
 from tables import Column
 
@@ -46,7 +46,7 @@ def port_faults(on_hosts: str) -> list[Column]:
                 limits=PAUSE_SHARES,
                 decimals=0,
             )
-            for name, share in (("Paused", PAUSED), ("Pausing", PAUSES))
+            for name, share in (("Paused", PAUSED_HOSTS), ("Pausing", PAUSING_HOSTS))
         ),
     ]
 

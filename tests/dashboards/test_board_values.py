@@ -928,12 +928,12 @@ def test_a_cause_that_is_no_port_has_its_ranks_and_their_host(program, tmp_path)
 
 
 def test_a_host_that_pauses_its_switch_is_a_host_with_a_fault(program, tmp_path):
-    panel, nic = "fabric-training-Hosts of jobs with faults", f'{HOST},device="eth0",host="gpu-001",rail="0"'
+    panel, host = "fabric-training-Hosts of jobs with faults", f'{HOST},host="gpu-001"'
     rank = 'fabric_nccl_rank_info{job="fabric",instance="gpu-001",train_job="a",rank="0",host="gpu-001"}'
     series = {
         rank: "1x30",
-        f"device:fabric_nic_transmit_paused_seconds:rate{{{nic}}}": "0.6x30",
-        f"device:fabric_nic_receive_paused_seconds:rate{{{nic}}}": "0x30",
+        f"host:fabric_nic_transmit_paused_seconds:max{{{host}}}": "0.6x30",
+        f"host:fabric_nic_receive_paused_seconds:max{{{host}}}": "0x30",
         'host:fabric_nccl_job:info{host="gpu-001",train_job="a"}': "1x30",
         firing("warning", "consequence", "FabricPauseOutlier", host="gpu-001"): "10x30",
         firing("warning", "cause", "FabricPauseShare", host="gpu-001"): "20x30",
